@@ -1,0 +1,38 @@
+# make repro   set up, then run the whole pipeline on the built-in default
+# make test    the test suite that CI runs
+# make check   lint, types, formatting
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# DVC runs `python -m stages.<name>`: the environment's python must come first.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONHASHSEED := 0
+
+.PHONY: setup repro test check schemas clean
+
+setup: $(VENV)/.installed
+
+# torch comes from the plain registry: asked for exactly and first, so that nothing pulls another build of it.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+repro: setup
+	dvc repro
+
+test: setup
+	pytest
+
+check: setup
+	ruff check .
+	ruff format --check .
+	mypy
+
+schemas: setup
+	python -m astra.records.schemas
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

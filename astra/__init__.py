@@ -1,0 +1,1 @@
+"""What two or more stages share. Layers import only downwards; see the README, "How to extend"."""

@@ -1,0 +1,31 @@
+"""The base of every record, and how a record gets its id."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """A frozen, closed model: an unknown field in a file is an error, not a silent extra."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, real Unicode, NaN refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_id(kind: str, *parts: Any) -> str:
+    """A stable id such as ``task-3f9a0c1be2d4``: the kind and 12 hex digits of what makes the record itself."""
+    return f"{kind}-{hashlib.sha256(canonical(parts).encode()).hexdigest()[:12]}"
+
+
+class Section(BaseModel):
+    """One section of params.yaml. Unknown keys are errors; ``1e-05`` read as text becomes a number again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,1 @@
+"""The twelve stage scripts; each runs as ``python -m stages.<name>``."""
