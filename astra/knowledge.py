@@ -1,7 +1,7 @@
 """Tables of facts with keys that join, read from installed packages or from files, as knowledge.yaml describes them.
 
-One relation is one column that can be asked for: it becomes a tool (of the live knowledge server, and in arenas), and its
-label is the word for it in questions and thoughts. Facts come from the packages at run time; none are copied here.
+One relation is one column that can be asked for: it becomes a tool (of the live knowledge server, and in arenas), and
+its label is the word for it in questions and thoughts. Facts come from the packages at run time; none are copied here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Relation:
 class _RelationText(BaseModel):
     model_config = ConfigDict(extra="forbid")
     column: str
-    label: str = Field(pattern=r"^[^\s].*[^\s]$")
+    label: str = Field(pattern=r"^\S(.*\S)?$")
     joins: str | None = None
     kind: Literal["number", "text", "date"] | None = None
     unit: str | None = None
@@ -130,7 +130,9 @@ def _relations(path: Path, text: _KnowledgeText) -> dict[str, Relation]:
         for name, one in table.relations.items():
             where = f"{path}: tables.{table_name}.relations.{name}"
             if name in relations:
-                raise KnowledgeError(f"{where}: this relation name is taken by table {relations[name].table}; rename it")
+                raise KnowledgeError(
+                    f"{where}: this relation name is taken by table {relations[name].table}; rename it"
+                )
             if one.label in labels:
                 raise KnowledgeError(f"{where}: label {one.label!r} is taken by {labels[one.label]}; labels are unique")
             if (one.joins is None) == (one.kind is None):
@@ -160,14 +162,18 @@ def _rows(path: Path, name: str, table: _TableText) -> list[Row]:
     return [row for row in rows if row[table.key] and seen[row[table.key]] == 1]
 
 
-def _join(text: _KnowledgeText, relations: Mapping[str, Relation], rows: dict[str, list[Row]]) -> dict[str, dict[str, Value]]:
+def _join(
+    text: _KnowledgeText, relations: Mapping[str, Relation], rows: dict[str, list[Row]]
+) -> dict[str, dict[str, Value]]:
     """Drop values that join nothing, then rows that lack a required value, until neither changes anything."""
     while True:
         keys = {name: {row[text.tables[name].key] for row in rows[name]} for name in rows}
         kept: dict[str, list[Row]] = {}
         for name, table in text.tables.items():
             needed = [(table.relations[one].column, table.relations[one].joins) for one in table.require]
-            kept[name] = [row for row in rows[name] if all(_holds(row, column, keys.get(joins or "")) for column, joins in needed)]
+            kept[name] = [
+                row for row in rows[name] if all(_holds(row, column, keys.get(joins or "")) for column, joins in needed)
+            ]
         if all(len(kept[name]) == len(rows[name]) for name in rows):
             break
         rows = kept

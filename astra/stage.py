@@ -1,8 +1,8 @@
 """What every stage script is made of: its files, its params, its rejects, its metrics, its closing line.
 
-A stage declares a ``Contract`` at module level; ``tests/test_pipeline.py`` compares it with ``dvc.yaml``. ``main`` opens
-a ``Run``, reads records, writes records and closes. Everything an output holds appears at once: files are written to a
-temporary name and renamed, so a killed stage leaves no half file behind.
+A stage declares a ``Contract`` at module level; ``tests/test_pipeline.py`` compares it with ``dvc.yaml``. ``main``
+opens a ``Run``, reads records, writes records and closes. Everything an output holds appears at once: files are
+written to a temporary name and renamed, so a killed stage leaves no half file behind.
 """
 
 from __future__ import annotations

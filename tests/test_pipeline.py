@@ -93,7 +93,9 @@ def unit(module: str) -> str | None:
 
 
 def test_every_unit_has_a_layer():
-    units = {path.stem for path in (ROOT / "astra").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    units = {
+        path.stem for path in (ROOT / "astra").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
     assert units - {"__init__", "__pycache__"} == set(LAYERS)
 
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """A frozen, closed model: an unknown field in a file is an error, not a silent extra."""
+    """A frozen, closed model: an unknown field in a file is an error, and so is writing a number that JSON lacks."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 def canonical(value: Any) -> str:

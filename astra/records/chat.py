@@ -34,6 +34,9 @@ class Message(Record):
     executed_by: Literal["live", "emulator", "sandbox", "agent"] | None = None
     is_error: bool = False
     fault: str | None = Field(default=None, description="Injected failure, e.g. timeout, rate_limit, unreachable.")
+    repairs: tuple[str, ...] = Field(
+        default=(), description="On tool messages: what was mended in the call, e.g. ids: read from text."
+    )
 
     def openai(self) -> dict[str, Any]:
         """The message as an endpoint or a chat template takes it, without our own fields."""

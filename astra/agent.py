@@ -1,0 +1,349 @@
+"""The loop of one conversation: a policy writes turns, an environment answers its tool calls, until a final answer.
+
+Paper section 3.2.3. The loop takes a model's reply as it comes: thoughts are told from text, arguments are decoded by the
+tool's schema (what was mended is noted on the tool message), calls of tools that are not offered are answered with the
+names that are, and a reply that was cut is asked for once more with twice the tokens and never executed.
+
+Departures: the authors' code keeps a conversation that its machinery broke; here EnvironmentUnavailable and
+EndpointUnavailable pass through, so that a broken server can never become a tool result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from astra.environments.base import Environment
+from astra.llm.types import Completion, ModelParams, Request
+from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
+from astra.records.trajectory import Stop
+
+SAME_WRONG_CALLS = 3  # the same call of a tool that is not offered, this often, is a loop
+CALL_PREFIXES = ("functions.", "tools.")  # what some models put before every name
+
+
+class ArgumentsInvalid(Exception):
+    """The arguments are no JSON object, not even a quoted one; the message says so to the model."""
+
+
+class ArgumentsCut(ArgumentsInvalid):
+    """The arguments are the beginning of a JSON text: the reply was cut."""
+
+
+class Policy(Protocol):
+    """Whoever writes the assistant's turns."""
+
+    async def reply(
+        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], sample: int, max_tokens: int
+    ) -> Completion:
+        """One turn. ``sample`` tells repeated questions apart. Raises EndpointUnavailable or RequestRefused."""
+        ...
+
+
+class Asks(Protocol):
+    """What the loop needs of ``astra.llm``'s client."""
+
+    async def ask(self, request: Request) -> Completion: ...
+
+
+@dataclass(frozen=True)
+class ModelPolicy:
+    """A policy behind the model seam."""
+
+    client: Asks
+    model: ModelParams
+    seed: int
+
+    async def reply(
+        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], sample: int, max_tokens: int
+    ) -> Completion:
+        model = self.model.model_copy(update={"max_tokens": max_tokens})
+        return await self.client.ask(
+            Request(model=model, messages=messages, tools=tools, seed=self.seed, sample=sample)
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far one conversation may go."""
+
+    max_turns: int
+    max_tokens: int
+
+
+class Conversation(NamedTuple):
+    """What came of it. ``detail`` names the kind of an unfinished end, e.g. truncated_call, loop_unknown_tool."""
+
+    messages: tuple[Message, ...]
+    stop: Stop
+    detail: str | None
+    usage: Usage
+
+
+class Decoded(NamedTuple):
+    """Arguments as the environment gets them, and what had to be mended, e.g. ``ids: read from text``."""
+
+    arguments: dict[str, Any]
+    repairs: tuple[str, ...]
+
+
+class _Turn(NamedTuple):
+    message: Message
+    cut: str | None  # truncated_reasoning, truncated_call, truncated_answer
+
+    @property
+    def empty(self) -> bool:
+        return not self.message.tool_calls and not (self.message.content or "").strip()
+
+
+async def converse(
+    policy: Policy, environment: Environment, opening: tuple[Message, ...], limits: Limits, sample: int = 0
+) -> Conversation:
+    """Play one conversation from its opening (system and user) to an end.
+
+    Raises EnvironmentUnavailable and EndpointUnavailable (the machinery) and RequestRefused (this conversation).
+    """
+    return await _Loop(policy, environment, list(opening), limits, sample).run()
+
+
+@dataclass
+class _Loop:
+    policy: Policy
+    environment: Environment
+    messages: list[Message]
+    limits: Limits
+    sample: int
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+    usage: Usage = field(default_factory=lambda: Usage(calls=0, prompt_tokens=0, completion_tokens=0))
+    n_calls: int = 0
+
+    async def run(self) -> Conversation:
+        for _ in range(self.limits.max_turns):
+            turn = await self._turn()
+            if turn.cut is not None:
+                return self._end("truncated", turn.cut)
+            if turn.empty:
+                return self._end("empty_answer", "empty_answer")
+            if not turn.message.tool_calls:
+                self.messages.append(turn.message)
+                return self._end("answered", None)
+            await self._execute(turn.message)
+            if self.wrong and max(self.wrong.values()) >= SAME_WRONG_CALLS:
+                return self._end("loop", "loop_unknown_tool")
+        return self._end("max_turns", "max_turns")
+
+    def _end(self, stop: Stop, detail: str | None) -> Conversation:
+        return Conversation(tuple(self.messages), stop, detail, self.usage)
+
+    async def _turn(self) -> _Turn:
+        """The next reply; a cut one is asked again with twice the tokens, an empty one is asked again, once each."""
+        turn = await self._ask(again=0, max_tokens=self.limits.max_tokens)
+        if turn.cut is not None:
+            return await self._ask(again=1, max_tokens=2 * self.limits.max_tokens)
+        if turn.empty:
+            return await self._ask(again=1, max_tokens=self.limits.max_tokens)
+        return turn
+
+    async def _ask(self, again: int, max_tokens: int) -> _Turn:
+        sample = 2 * self.sample + again
+        completion = await self.policy.reply(tuple(self.messages), self.environment.tools, sample, max_tokens)
+        self.usage = Usage(
+            calls=self.usage.calls + completion.usage.calls,
+            prompt_tokens=self.usage.prompt_tokens + completion.usage.prompt_tokens,
+            completion_tokens=self.usage.completion_tokens + completion.usage.completion_tokens,
+        )
+        return read_turn(completion, max_tokens)
+
+    async def _execute(self, turn: Message) -> None:
+        """Append the turn in canonical form, then one tool message per call, in the order of the calls."""
+        calls: list[ToolCall] = []
+        answers: list[Message] = []
+        for asked in turn.tool_calls:
+            self.n_calls += 1
+            call, answer = await self._answer(asked, call_id=f"call{self.n_calls:05d}")
+            calls.append(call)
+            answers.append(answer)
+        self.messages.append(turn.model_copy(update={"tool_calls": tuple(calls)}))
+        self.messages.extend(answers)
+
+    async def _answer(self, asked: ToolCall, call_id: str) -> tuple[ToolCall, Message]:
+        """The call as it is kept and executed (our id: models repeat theirs), and the tool message for it."""
+        tool = offered(asked.function.name, self.environment.tools)
+        if tool is None:
+            self.wrong[(asked.function.name, asked.function.arguments)] += 1
+            names = ", ".join(one.name for one in self.environment.tools)
+            return _own_error(asked, call_id, f"unknown tool: {asked.function.name}. The tools are: {names}")
+        try:
+            decoded = decode_arguments(asked.function.arguments, tool.parameters)
+        except ArgumentsInvalid as error:
+            return _own_error(asked, call_id, str(error))
+        text = json.dumps(decoded.arguments, ensure_ascii=False, allow_nan=False)
+        call = ToolCall(id=call_id, function=FunctionCall(name=tool.name, arguments=text))
+        renamed = (f"name: {asked.function.name}",) if asked.function.name != tool.name else ()
+        seen = await self.environment.call(call)
+        answer = Message(
+            role="tool", content=seen.content, tool_call_id=call_id, name=tool.name, executed_by=seen.executed_by,
+            is_error=seen.is_error, fault=seen.fault, repairs=renamed + decoded.repairs,
+        )  # fmt: skip
+        return call, answer
+
+
+def _own_error(asked: ToolCall, call_id: str, text: str) -> tuple[ToolCall, Message]:
+    """A call that the loop answers itself because no environment may see it; it is kept as the model wrote it."""
+    answer = Message(
+        role="tool", content=text, tool_call_id=call_id, name=asked.function.name, executed_by="agent", is_error=True
+    )
+    return asked.model_copy(update={"id": call_id}), answer
+
+
+# ---------------------------------------------------------------- reading a reply
+
+
+def read_turn(completion: Completion, max_tokens: int) -> _Turn:
+    """A reply as an assistant message, with thoughts told from text, and whether it was cut.
+
+    A reply that used up its tokens was cut, whatever its finish reason says.
+    """
+    text, thought, open_thought = split_thought(completion.content or "")
+    reasoning = "\n".join(part for part in (completion.reasoning, thought) if part) or None
+    message = Message(role="assistant", content=text, reasoning=reasoning, tool_calls=completion.tool_calls)
+    at_limit = completion.finish_reason == "length" or completion.usage.completion_tokens >= max_tokens
+    if any(_is_cut(call.function.arguments) for call in completion.tool_calls) or (at_limit and completion.tool_calls):
+        return _Turn(message, "truncated_call")
+    if at_limit:
+        return _Turn(message, "truncated_reasoning" if open_thought or not text else "truncated_answer")
+    return _Turn(message, None)
+
+
+_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+
+
+class Split(NamedTuple):
+    text: str
+    thought: str
+    open_thought: bool
+
+
+def split_thought(content: str) -> Split:
+    """Text and ``<think>`` blocks of a reply; a block that was opened before the reply or never closed counts."""
+    if "</think>" in content and "<think>" not in content.split("</think>", 1)[0]:
+        content = "<think>" + content  # the template put the opening tag into the prompt
+    thoughts = [found.group(1).strip() for found in _THOUGHT.finditer(content)]
+    text = _THOUGHT.sub("", content).strip()
+    return Split(text, "\n".join(one for one in thoughts if one), content.count("<think>") > content.count("</think>"))
+
+
+def offered(name: str, tools: tuple[ToolSpec, ...]) -> ToolSpec | None:
+    """The tool that a call means: its name, or its name after a prefix that models put before every name."""
+    by_name = {tool.name: tool for tool in tools}
+    if name in by_name:
+        return by_name[name]
+    for prefix in CALL_PREFIXES:
+        if name.startswith(prefix) and name.removeprefix(prefix) in by_name:
+            return by_name[name.removeprefix(prefix)]
+    return None
+
+
+def decode_arguments(text: str, schema: dict[str, Any]) -> Decoded:
+    """Arguments from what a model wrote. Only the schema decides what quoted JSON is decoded and what stays text.
+
+    Raises ArgumentsInvalid (ArgumentsCut where the text breaks off).
+    """
+    if text.strip() in ("", "null"):
+        return Decoded({}, ())
+    value, repairs = _json(text), []
+    if isinstance(value, str):
+        value = _json(value)
+        repairs.append("arguments: encoded twice")
+    if not isinstance(value, dict):
+        raise ArgumentsInvalid(f"invalid arguments: expected a JSON object, got {text.strip()[:60]}")
+    return Decoded(_coerced(value, schema, schema, "", repairs), tuple(repairs))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        if _breaks_off(error):
+            raise ArgumentsCut("invalid arguments: the JSON text breaks off") from None
+        raise ArgumentsInvalid(f"invalid arguments: not JSON: {error.msg} at character {error.pos}") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ArgumentsInvalid(f"invalid arguments: {name} is not JSON")
+
+
+def _breaks_off(error: json.JSONDecodeError) -> bool:
+    """Whether more text could have made it valid."""
+    rest = error.doc[error.pos :].strip()
+    opened = error.doc.lstrip()[:1] in ("{", "[", '"')
+    started = not rest or any(word.startswith(rest) for word in ("true", "false", "null", "-"))
+    return opened and (started or error.msg.startswith("Unterminated string"))
+
+
+def _is_cut(text: str) -> bool:
+    if text.strip() in ("", "null"):
+        return False
+    try:
+        _json(text)
+    except ArgumentsCut:
+        return True
+    except ArgumentsInvalid:
+        return False
+    return False
+
+
+def _coerced(value: Any, schema: Any, root: dict[str, Any], path: str, repairs: list[str]) -> Any:
+    """The value with quoted JSON decoded wherever the schema does not take a string."""
+    schema = _resolved(schema, root)
+    allowed = _types(schema, root)
+    if isinstance(value, str) and allowed and "string" not in allowed:
+        try:
+            plain = _json(value)
+        except ArgumentsInvalid:
+            return value
+        if not _is_one_of(plain, allowed):
+            return value
+        repairs.append(f"{path}: read from text")
+        value = plain
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        return {
+            key: _coerced(one, properties.get(key, {}), root, f"{path}.{key}" if path else key, repairs)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_coerced(one, schema.get("items", {}), root, f"{path}[]", repairs) for one in value]
+    return value
+
+
+def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    """The schema behind a local reference; anything else that is no object says nothing."""
+    for _ in range(8):
+        if not (isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/")):
+            break
+        target: Any = root
+        for part in schema["$ref"][2:].split("/"):
+            target = target.get(part, {}) if isinstance(target, dict) else {}
+        schema = target
+    return schema if isinstance(schema, dict) else {}
+
+
+def _types(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
+    """JSON types that a schema names, over its alternatives; empty where it leaves the type open."""
+    named = schema.get("type")
+    if named is not None:
+        return {named} if isinstance(named, str) else set(named)
+    alternatives = [_types(_resolved(one, root), root) for key in ("anyOf", "oneOf") for one in schema.get(key, [])]
+    return set().union(*alternatives) if all(alternatives) else set()
+
+
+def _is_one_of(value: Any, types: set[str]) -> bool:
+    kinds = {
+        dict: {"object"}, list: {"array"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"number"},
+        type(None): {"null"}, str: {"string"},
+    }  # fmt: skip
+    return bool(kinds[type(value)] & types)

@@ -1,0 +1,238 @@
+"""Messages and tools <-> token ids and loss mask, for training, rollouts and evaluation alike.
+
+``Chat`` wraps a tokenizer and its chat template. The same object renders training conversations, opens prompts, appends
+tool results behind sampled ids without ever tokenising model output again, and parses a reply's ids back to a message.
+Hub models bring their own tokenizer and template; the built-in tiny policy gets a tokenizer that is built from the run's
+own texts (``build_tokenizer``) and the template in ``chat.jinja``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from trl.chat_template_utils import get_training_chat_template
+
+from astra.records import FunctionCall, Message, ToolCall, ToolSpec
+
+TEMPLATE = Path(__file__).with_name("chat.jinja")
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+_MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+# What every conversation repeats, as single tokens: the tiny policy decides names and values, not punctuation.
+_SCAFFOLD = (
+    f"\n{START}assistant\n",
+    f"\n{START}user\n",
+    f"\n{START}user\n<tool_response>\n",
+    f"{START}system\n",
+    f"\n</tool_response>{END}\n{START}assistant\n",
+    '\n<tool_call>\n{"name": "',
+    '<tool_call>\n{"name": "',
+    '", "arguments": {"',
+    '": "',
+    '", "',
+    '"}}\n</tool_call>',
+    '{"result": "',
+    '{"result": ',
+    '"}',
+)
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
+
+
+class ChatError(Exception):
+    """A tokenizer or template cannot be used for training: the message names it and the remedy."""
+
+
+class NotTrainable(Exception):
+    """This conversation cannot become a training sample; ``reason`` is short and stable."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Encoded(NamedTuple):
+    """Token ids and, per token, 1 where the model is trained (assistant turns, end token included)."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+class Chat:
+    """A tokenizer with the template that training and rollouts share."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+        self.end = int(tokenizer.eos_token_id)
+        self.pad = int(tokenizer.pad_token_id)
+        self.template = _training_template(tokenizer)
+        self.results = lru_cache(maxsize=65536)(self._results)
+
+    @classmethod
+    def load(cls, name: str | Path) -> Chat:
+        """The tokenizer and template of a folder or a hub model. Raises ChatError."""
+        tokenizer = AutoTokenizer.from_pretrained(str(name))
+        if not tokenizer.chat_template:
+            raise ChatError(f"{name}: the tokenizer has no chat template; take an instruction-tuned model")
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return cls(tokenizer)
+
+    def save(self, folder: Path | str) -> None:
+        """Write tokenizer and template where ``load`` and transformers find them."""
+        self.tokenizer.save_pretrained(str(folder))
+
+    def encode(self, conversations: Sequence[Sequence[Message]], tools: Sequence[Sequence[ToolSpec]]) -> list[Encoded]:
+        """Each conversation as the template renders it, with the template's generation mask."""
+        encoded = []
+        for messages, specs in zip(conversations, tools, strict=True):
+            out = self.tokenizer.apply_chat_template(
+                [_plain(message) for message in messages],
+                tools=[spec.openai() for spec in specs] or None,
+                chat_template=self.template,
+                tokenize=True,
+                return_dict=True,
+                return_assistant_tokens_mask=True,
+            )
+            encoded.append(Encoded(list(out["input_ids"]), list(out["assistant_masks"])))
+        return encoded
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids up to where the assistant's next turn begins."""
+        return self._ids([_plain(message) for message in messages], tools, generate=True)
+
+    def _ids(self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec], generate: bool) -> list[int]:
+        ids = self.tokenizer.apply_chat_template(
+            messages,
+            tools=[spec.openai() for spec in tools] or None,
+            chat_template=self.template,
+            add_generation_prompt=generate,
+            tokenize=True,
+            return_dict=False,
+        )
+        return list(ids)
+
+    def _results(self, contents: tuple[str, ...]) -> tuple[int, ...]:
+        """Ids that follow an assistant turn's end token: these tool results and the opening of the next turn.
+
+        Taken as the difference of two renderings of a dummy conversation, so that what the model wrote is never
+        tokenised again.
+        """
+        call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+        opening: list[dict[str, Any]] = [
+            {"role": "user", "content": "u"},
+            {"role": "assistant", "content": "a", "tool_calls": [call]},
+        ]
+        before = self._ids(opening, (), generate=False)
+        results = [{"role": "tool", "name": "f", "content": content} for content in contents]
+        after = self._ids(opening + results, (), generate=True)
+        cut = max(place for place, token in enumerate(before) if token == self.end) + 1
+        if before[:cut] != after[:cut]:
+            raise ChatError("the chat template is not prefix-preserving: it rewrites a turn when a tool result follows")
+        return tuple(after[cut:])
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def parse(self, ids: Sequence[int], first_call: int) -> Message:
+        """A reply's ids as an assistant message; calls are numbered from ``first_call``.
+
+        A tool call that is not the JSON it should be becomes a call of the empty name with the raw text as arguments:
+        the environment answers it like any other unknown tool.
+        """
+        text = self.text(ids[:-1] if ids and ids[-1] == self.end else ids)
+        reasoning = _THINK.match(text)
+        if reasoning:
+            text = text[reasoning.end() :]
+        calls = tuple(
+            ToolCall(id=f"call_{number}", function=_function(match.group(1)))
+            for number, match in enumerate(_CALL.finditer(text), first_call)
+        )
+        start = text.find("<tool_call>")
+        content = (text if start < 0 else text[:start]).strip()
+        return Message(
+            role="assistant",
+            content=content or None,
+            reasoning=reasoning.group(1) if reasoning and reasoning.group(1) else None,
+            tool_calls=calls,
+        )
+
+
+def _function(text: str) -> FunctionCall:
+    try:
+        call = json.loads(text)
+        name, arguments = call["name"], call.get("arguments", {})
+    except (ValueError, TypeError, KeyError):
+        return FunctionCall(name="", arguments=text)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return FunctionCall(name="", arguments=text)
+    return FunctionCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """The message for a template: arguments as an object, so that ``tojson`` does not encode a string again."""
+    plain = message.openai()
+    for call in plain.get("tool_calls", ()):
+        call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+    return plain
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise NotTrainable("bad_arguments", f"arguments are not JSON: {text[:80]}") from None
+    if not isinstance(value, dict):
+        raise NotTrainable("bad_arguments", f"arguments are not an object: {text[:80]}")
+    return value
+
+
+def _training_template(tokenizer: PreTrainedTokenizerFast) -> str:
+    """The tokenizer's template if it marks what the assistant generates, else TRL's training variant of it."""
+    if re.search(r"\{%-?\s*generation", tokenizer.chat_template):
+        return str(tokenizer.chat_template)
+    try:
+        template = get_training_chat_template(tokenizer)
+    except ValueError as error:
+        raise ChatError(
+            "the chat template has no {% generation %} marks and TRL knows no training variant of it: add the marks to "
+            f"the template, or take a model of a family that TRL knows ({error})"
+        ) from None
+    return str(template or tokenizer.chat_template)
+
+
+def build_tokenizer(texts: Iterable[str], names: Iterable[str], n_pieces: int) -> PreTrainedTokenizerFast:
+    """A BPE tokenizer over the run's own texts.
+
+    ``names`` (tools, entities) and the format's scaffolding become single tokens, digits and capitals in a row stand
+    alone, all else is split into at most ``n_pieces`` pieces that ``texts`` suggest.
+    """
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\d|[A-Z](?=[A-Z])|_|\n"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=n_pieces,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    fixed = sorted(set(names))
+    core.train_from_iterator(texts, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=END, pad_token=PAD)
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*_MARKS, *_SCAFFOLD)])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False, single_word=True) for text in fixed])
+    tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
+    return tokenizer

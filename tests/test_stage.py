@@ -1,0 +1,157 @@
+"""The stage runtime: what comes in is validated, what goes out appears whole, bad input names its place."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import yaml
+from pydantic import Field
+
+from astra.records import Reject, Section
+from astra.stage import BadParams, BadRecord, Contract, Run, StageError, load_params, read_records, write_records
+
+
+class Params(Section):
+    rate: float = Field(ge=0, le=1)
+    count: int = Field(ge=1)
+
+
+CONTRACT = Contract(
+    name="demo",
+    reads={"things": "in.jsonl"},
+    writes={"others": "data/demo/out.jsonl"},
+    params={"seed": int, "demo": Params},
+)
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("seed: 3\ndemo: {rate: 0.5, count: 2}\n")
+    write_records("in.jsonl", [Reject(id=f"r{n}", reason="kept", detail="é") for n in range(3)])
+    return tmp_path
+
+
+def run_demo() -> None:
+    with Run(CONTRACT) as run:
+        things = run.read("things", Reject)
+        run.n_in = len(things)
+        run.reject(things[0].id, "too_small", "n is 0")
+        run.n_out = run.write("others", things[1:])
+        run.metrics["extra"] = 1
+
+
+def test_a_run_writes_records_rejects_and_metrics_and_says_so_in_one_line(workspace, capsys):
+    run_demo()
+    assert len(list(read_records("data/demo/out.jsonl", Reject))) == 2
+    assert [reject.reason for reject in read_records("data/demo/rejects.jsonl", Reject)] == ["too_small"]
+    assert json.loads((workspace / "metrics/demo.json").read_text()) == {
+        "in": 3, "out": 2, "rejected": 1, "rejects": {"too_small": 1}, "extra": 1,
+    }  # fmt: skip
+    assert capsys.readouterr().err.startswith("demo: 3 in, 2 out, 1 rejected (too_small 1), ")
+
+
+def test_a_stage_that_loses_a_record_does_not_close(workspace):
+    with pytest.raises(AssertionError, match="lost records: 3 in, 0 out, 0 rejected"), Run(CONTRACT) as run:
+        run.n_in = 3
+    assert not (workspace / "metrics/demo.json").exists()
+
+
+def test_a_stage_that_fails_writes_neither_metrics_nor_rejects(workspace):
+    with pytest.raises(RuntimeError), Run(CONTRACT) as run:
+        run.reject("r0", "odd", "")
+        raise RuntimeError("machine stopped")
+    assert not (workspace / "data/demo").exists()
+
+
+def test_a_stage_error_is_one_message_and_exit_code_2(workspace, capsys):
+    with pytest.raises(SystemExit) as exit_info, Run(CONTRACT):
+        raise StageError("in.jsonl: nothing usable")
+    assert exit_info.value.code == 2
+    assert capsys.readouterr().err == "demo: in.jsonl: nothing usable\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"id": "x", "reason": "a"}', "in.jsonl:2: not a Reject: detail: Field required"),
+        (b'{"id": "x", "reason": "a", "detail": "", "more": 1}', "more: Extra inputs are not permitted"),
+        (b'{"id": "x", "reason"', "in.jsonl:2: not a Reject: the line: Invalid JSON"),
+        (b"\xff\xfe", "in.jsonl:2: not a Reject"),
+        (b"", "in.jsonl:2: not a Reject"),
+    ],
+)
+def test_a_broken_line_is_named_by_file_line_and_field(workspace, line, says):
+    good = (workspace / "in.jsonl").read_bytes().splitlines()
+    (workspace / "in.jsonl").write_bytes(good[0] + b"\n" + line + b"\n" + good[1] + b"\n")
+    with pytest.raises(BadRecord) as error:
+        list(read_records("in.jsonl", Reject))
+    assert says in str(error.value)
+
+
+def test_a_missing_input_names_the_command_that_makes_it(tmp_path):
+    with pytest.raises(BadRecord, match="dvc repro"):
+        list(read_records(tmp_path / "none.jsonl", Reject))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rate": 2}, "demo.rate: Input should be less than or equal to 1 (got 2)"),
+        ({"rate": "high"}, "demo.rate: Input should be a valid number"),
+        ({"ratte": 1}, "demo.ratte: unknown key. Known keys of demo: rate, count"),
+        ({"count": None}, "demo.count: Input should be a valid integer"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_key_value_and_what_is_allowed(workspace, change, says):
+    tree = {"seed": 3, "demo": {"rate": 0.5, "count": 2, **change}}
+    (workspace / "params.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(BadParams) as error:
+        load_params(CONTRACT.params)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("demo: {rate: 1, count: 1}", "seed: missing"),
+        ("seed: yes\ndemo: {rate: 1, count: 1}", "seed: expected int, got True"),
+        ("seed: [", "not valid YAML"),
+        ("", "seed: missing"),
+    ],
+)
+def test_a_params_file_that_cannot_serve_says_why(workspace, text, says):
+    (workspace / "params.yaml").write_text(text)
+    with pytest.raises(BadParams) as error:
+        load_params(CONTRACT.params)
+    assert says in str(error.value)
+
+
+def test_a_number_that_dvc_writes_without_a_point_is_still_a_number(workspace):
+    (workspace / "params.yaml").write_text("seed: 1\ndemo: {rate: 1e-05, count: 2}\n")
+    assert load_params(CONTRACT.params)["demo"].rate == 1e-05
+
+
+def test_an_output_appears_whole_or_not_at_all(tmp_path):
+    def breaks():
+        yield Reject(id="a", reason="b", detail="")
+        raise OSError("disk full")
+
+    target = tmp_path / "out.jsonl"
+    target.write_text("before\n")
+    with pytest.raises(OSError, match="disk full"):
+        write_records(target, breaks())
+    assert target.read_text() == "before\n"
+
+
+def test_a_number_that_is_not_json_is_refused_on_write(tmp_path):
+    from astra.records import Answer, Record
+
+    class Holder(Record):
+        answer: Answer
+
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_records(tmp_path / "x.jsonl", [Holder(answer=Answer(kind="number", value=float("inf")))])
+    assert os.listdir(tmp_path) == ["x.jsonl.partial"]
