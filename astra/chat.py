@@ -24,22 +24,24 @@ from astra.records import FunctionCall, Message, ToolCall, ToolSpec
 TEMPLATE = Path(__file__).with_name("chat.jinja")
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-# What every conversation repeats, as single tokens: the tiny policy decides names and values, not punctuation.
+# What every conversation of the built-in format repeats, as single tokens: the tiny policy decides names and values, not
+# punctuation. None crosses the border of what the model writes, so sampled ids and rendered ids agree.
 _SCAFFOLD = (
-    f"\n{START}assistant\n",
-    f"\n{START}user\n",
-    f"\n{START}user\n<tool_response>\n",
     f"{START}system\n",
+    f"{START}user\n",
+    f"\n{START}user\n",
+    f"\n{START}assistant\n",
+    f"\n{START}user\n<tool_response>\n",
     f"\n</tool_response>{END}\n{START}assistant\n",
     '\n<tool_call>\n{"name": "',
     '<tool_call>\n{"name": "',
     '", "arguments": {"',
     '": "',
-    '", "',
     '"}}\n</tool_call>',
     '{"result": "',
     '{"result": ',
     '"}',
+    "): ",
 )
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
@@ -209,17 +211,20 @@ def _training_template(tokenizer: PreTrainedTokenizerFast) -> str:
     return str(template or tokenizer.chat_template)
 
 
-def build_tokenizer(texts: Iterable[str], names: Iterable[str], n_pieces: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    texts: Iterable[str], names: Iterable[str], phrases: Iterable[str], n_pieces: int
+) -> PreTrainedTokenizerFast:
     """A BPE tokenizer over the run's own texts.
 
-    ``names`` (tools, entities) and the format's scaffolding become single tokens, digits and capitals in a row stand
-    alone, all else is split into at most ``n_pieces`` pieces that ``texts`` suggest.
+    ``names`` (tools, entities: whole words), ``phrases`` (anywhere) and the format's scaffolding become single tokens.
+    Digits, capitals in a row and full stops stand alone; all else is split into at most ``n_pieces`` pieces that ``texts``
+    suggest, which may span several words.
     """
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r"\d|[A-Z](?=[A-Z])|_|\n"), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(r"\d|[.\n_]|[A-Z](?=[A-Z])|[A-Z][a-z]*"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     core.decoder = decoders.ByteLevel()
@@ -229,10 +234,11 @@ def build_tokenizer(texts: Iterable[str], names: Iterable[str], n_pieces: int) -
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    fixed = sorted(set(names))
+    marks = (*_MARKS, *_SCAFFOLD, *sorted(set(phrases)))
+    words = sorted(set(names))
     core.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=END, pad_token=PAD)
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*_MARKS, *_SCAFFOLD)])
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False, single_word=True) for text in fixed])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in marks])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False, single_word=True) for text in words])
     tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
     return tokenizer

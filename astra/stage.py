@@ -22,7 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from tqdm import tqdm
 
-from astra.records import Record, Reject
+from astra.records import Record, Reject, Unavailable
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class Run:
     """One execution of a stage, used as a context manager.
 
     On a clean exit it writes rejects and metrics and prints the closing line. On a StageError it prints the message
-    and exits with 2. Any other exception passes through: it is a bug or a stopped machine.
+    and exits with 2, on Unavailable with 3. Any other exception passes through: it is a bug or a stopped machine.
     """
 
     contract: Contract
@@ -172,14 +172,14 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, StageError):
+        if isinstance(error, StageError | Unavailable):
             self._fail(error)
         if kind is None:
             self._close()
 
-    def _fail(self, error: StageError) -> NoReturn:
+    def _fail(self, error: StageError | Unavailable) -> NoReturn:
         print(f"{self.contract.name}: {error}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(2 if isinstance(error, StageError) else 3)
 
     def read(self, word: str, kind: type[R]) -> list[R]:
         """All records of the input called ``word`` in the contract."""

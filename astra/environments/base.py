@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-from astra.records import ToolCall, ToolSpec
+from astra.records import ToolCall, ToolSpec, Unavailable
 
 
-class EnvironmentUnavailable(Exception):
+class EnvironmentUnavailable(Unavailable):
     """The machinery behind the tools is not there. Never a tool result, never a score."""
 
 

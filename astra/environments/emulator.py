@@ -94,6 +94,11 @@ class Emulator:
             return Observation(exchange.error, True, "emulator")
         return Observation(json.dumps(exchange.result, ensure_ascii=False), False, "emulator")
 
+    def note(self, call: ToolCall, seen: Observation) -> None:
+        """Take into the history what another executor answered for the same server."""
+        outcome: dict[str, Any] = {"error": seen.content} if seen.is_error else {"result": _as_json(seen.content)}
+        self._history.append(Exchange(call.function.name, json.loads(call.function.arguments), **outcome))
+
     def _repeated(self, tool: str, arguments: dict[str, Any]) -> Exchange | None:
         """The exchange that this call repeats, where nothing since can have changed its result."""
         for earlier in reversed(self._history):
@@ -127,6 +132,13 @@ class Emulator:
             "history": [exchange.shown() for exchange in self._history],
         }
         return render("trajectories/emulate", input=json.dumps(shown, ensure_ascii=False))
+
+
+def _as_json(content: str) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
 
 
 def drawn_fault(key: str, index: int, rate: float) -> str | None:

@@ -40,6 +40,7 @@ class Completion:
     usage: Usage
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
+    cached: bool = False
 
 
 class Transport(Protocol):

@@ -15,7 +15,7 @@ from astra.records.arena import (
     Split,
     Step,
 )
-from astra.records.base import Record, Section, canonical, content_id
+from astra.records.base import Record, Section, Unavailable, canonical, content_id
 from astra.records.chat import FunctionCall, Message, ToolCall, Usage, Verdict
 from astra.records.graph import Binding, Chain, Edge, Link, ToolGraph
 from astra.records.task import Task
@@ -68,6 +68,7 @@ __all__ = [
     "ToolGraph",
     "ToolSpec",
     "Trajectory",
+    "Unavailable",
     "Usage",
     "Verdict",
     "canonical",

@@ -29,3 +29,10 @@ class Section(BaseModel):
     """One section of params.yaml. Unknown keys are errors; ``1e-05`` read as text becomes a number again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Unavailable(Exception):
+    """The machinery is not there (endpoint, live server, sandbox): the stage stops, and finished work is kept.
+
+    The message names what is missing, what was seen last and how to continue. Never a score, never a tool result.
+    """

@@ -1,0 +1,151 @@
+"""RapidAPI hubs in the form of ToolBench: required and optional parameter lists, upper-case types, example responses.
+
+A tool's name is made as ToolBench makes it, ``<api>_for_<tool>``. Defaults are texts there: one that is no canonical
+number or boolean of its type is dropped with a note rather than bent, and an empty one is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from astra.formats.document import Draft, FoundServer, Problem, one_text, server_name, text_or_none, tools_of
+from astra.formats.names import slug
+from astra.formats.schema import Schema, escape
+from astra.formats.type_names import UnknownTypeName, named_type
+
+
+def recognises(document: Any) -> bool:
+    return bool(_hubs(document))
+
+
+def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
+    for place, hub in _hubs(document):
+        title = one_text(hub.get("tool_name"))
+        drafts = (_draft(api, title, f"{place}/api_list/{index}") for index, api in enumerate(hub["api_list"]))
+        found = tools_of(drafts, hub, max_ref_depth)
+        name = server_name(hub.get("standardized_name") or title.lower(), uri)
+        yield FoundServer(
+            name=name,
+            title=title or name,
+            description=one_text(hub.get("tool_description")),
+            domain=text_or_none(hub.get("category_name")),
+            licence=text_or_none(hub.get("licence")),
+            tools=found.tools,
+            problems=found.problems,
+        )
+
+
+def _hubs(document: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The tools (servers, in our words) of a document with their pointers."""
+    listed = isinstance(document, list)
+    candidates = document if listed else [document]
+    return [
+        (f"/{index}" if listed else "", one)
+        for index, one in enumerate(candidates)
+        if isinstance(one, dict) and isinstance(one.get("api_list"), list)
+    ]
+
+
+def _draft(api: Any, title: str, pointer: str) -> Draft | Problem:
+    if not isinstance(api, dict):
+        return Problem("bad_tool", pointer, f"an API must be an object, not {type(api).__name__}")
+    api_name = api.get("api_name", api.get("name"))
+    notes: list[str] = []
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    for key in ("required_parameters", "optional_parameters"):
+        for index, one in enumerate(_listed(api.get(key))):
+            at = f"/{key}/{index}"
+            if not isinstance(one, dict) or not one_text(one.get("name")):
+                notes.append(f"bad_parameter {at}")
+            elif one["name"] in properties:
+                notes.append(f"duplicate_param {at} ({one['name']})")
+            else:
+                properties[one["name"]] = _parameter(one, at, notes)
+                required += [one["name"]] if key == "required_parameters" else []
+    return Draft(
+        pointer=pointer,
+        wire_name=api_name,
+        label=f"{slug(one_text(api_name))}_for_{slug(title)}".lower() if title and one_text(api_name) else None,
+        description=api.get("api_description", api.get("description")),
+        parameters={"type": "object", "properties": properties, "required": required},
+        returns=_result(api),
+        notes=tuple(notes),
+    )
+
+
+def _parameter(one: dict[str, Any], at: str, notes: list[str]) -> Schema:
+    word = one_text(one.get("type"))
+    try:
+        schema = named_type(word) if word else {}
+    except UnknownTypeName:
+        notes.append(f"unknown_type {at}/type ({word})")
+        schema = {}
+    text = one_text(one.get("description"))
+    if text:
+        schema["description"] = text
+    return schema | _default(one.get("default"), schema, f"{at}/default", notes)
+
+
+def _default(value: Any, schema: Schema, at: str, notes: list[str]) -> Schema:
+    """The default with its JSON type, or nothing."""
+    if value is None or value == "":
+        return {}
+    kind = schema.get("type")
+    if isinstance(value, str) and kind in ("number", "integer", "boolean", "array", "object"):
+        meant = _canonical_value(value, kind)
+        if meant is None:
+            notes.append(f"default_dropped {at} ({escape(value[:40])} is no {kind})")
+            return {}
+        return {"default": meant}
+    return {"default": value}
+
+
+def _canonical_value(text: str, kind: str) -> Any:
+    """The value that a text spells exactly; None for ``00120``, ``1e5`` as an integer, ``yes`` as a boolean."""
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower())
+    if kind in ("number", "integer"):
+        if re.fullmatch(r"-?(0|[1-9]\d*)", text):
+            return int(text)
+        return float(text) if kind == "number" and re.fullmatch(r"-?(0|[1-9]\d*)\.\d+", text) else None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, {"array": list, "object": dict}[kind]) else None
+
+
+def _result(api: dict[str, Any]) -> Any:
+    """A stated schema, else what the example response shows."""
+    schema = api.get("schema")
+    if isinstance(schema, dict) and schema:
+        return schema
+    example = api.get("template_response")
+    return _shape(example) if example else None
+
+
+def _shape(example: Any) -> Schema:
+    """The schema of an example whose leaves are type names (``"str"``) or values."""
+    if isinstance(example, dict):
+        shown = {name: _shape(one) for name, one in example.items() if name != "_list_length"}
+        return {"type": "object", "properties": shown}
+    if isinstance(example, list):
+        items = [one for one in example if not (isinstance(one, dict) and set(one) == {"_list_length"})]
+        return {"type": "array", "items": _shape(items[0])} if items else {"type": "array"}
+    if isinstance(example, str):
+        try:
+            return named_type(example)
+        except UnknownTypeName:
+            return {"type": "string"}
+    if example is None:
+        return {}
+    kinds: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
+    return {"type": kinds[type(example)]}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

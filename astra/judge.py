@@ -1,0 +1,148 @@
+"""One question to a judge model: a Verdict, or JudgeFailed after bounded re-asks. Nothing else becomes a number.
+
+Accepted for a score in [0, 1]: a JSON number; a text that holds nothing but a number (``"0.8"``), a fraction
+(``"4/5"``) or a percentage (``"80%"``). Names are compared without regard to case. Float noise up to 1e-6 beyond the
+range is rounded into it; anything further out is out of range, not clamped. Prose, nested objects, other names, booleans
+and words are no scores, and the judge is told so and asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from astra.llm.errors import RequestRefused
+from astra.llm.reply import ReplyInvalid, parse_json
+from astra.llm.types import Completion, ModelParams, Request
+from astra.records import Message, Verdict
+
+NOISE = 1e-6
+
+
+class JudgeFailed(Exception):
+    """No verdict. ``reason`` is one of invalid_output, incomplete, wrong_type, out_of_range, judge_truncated, or
+    judge_<why the endpoint refused>; ``detail`` holds the last raw reply.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Asks(Protocol):
+    """What a judge needs of ``astra.llm``'s client."""
+
+    async def ask(self, request: Request) -> Completion: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A rendered prompt and the names of the scores that its reply must hold; the verdict is their mean."""
+
+    prompt: str
+    keys: tuple[str, ...] = ("score",)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model that judges. ``reasks`` is how often an unusable reply is asked for again."""
+
+    client: Asks
+    model: ModelParams
+    seed: int
+    reasks: int
+
+    def all(self, questions: Sequence[Question]) -> list[Verdict | JudgeFailed]:
+        """The outcomes in the order of the questions. Raises EndpointUnavailable."""
+
+        async def gathered() -> list[Verdict | JudgeFailed]:
+            return list(await asyncio.gather(*map(self._outcome, questions)))
+
+        return asyncio.run(gathered())
+
+    async def _outcome(self, question: Question) -> Verdict | JudgeFailed:
+        try:
+            return await self.ask(question)
+        except JudgeFailed as failure:
+            return failure
+
+    async def ask(self, question: Question) -> Verdict:
+        """The verdict on one question. Raises JudgeFailed, or EndpointUnavailable."""
+        messages = (Message(role="user", content=question.prompt),)
+        model = self.model
+        failure = JudgeFailed("invalid_output", "never asked")
+        for again in range(self.reasks + 1):
+            schema = reply_schema(question.keys)
+            request = Request(model=model, messages=messages, seed=self.seed, sample=again, json_schema=schema)
+            try:
+                reply = await self.client.ask(request)
+                return read_verdict(reply, question.keys)
+            except RequestRefused as refusal:
+                raise JudgeFailed(f"judge_{refusal.reason}", refusal.detail) from refusal
+            except JudgeFailed as last:
+                failure = last
+            if failure.reason == "judge_truncated":
+                model = model.model_copy(update={"max_tokens": 2 * model.max_tokens})
+            else:
+                messages = messages[:1] + _complaint(reply, failure, question.keys)
+        raise failure
+
+
+def _complaint(reply: Completion, failure: JudgeFailed, keys: tuple[str, ...]) -> tuple[Message, Message]:
+    form = ", ".join(f'"{key}": <number from 0 to 1>' for key in keys)
+    text = f'This cannot be used ({failure.reason}). Reply with one JSON object: {{{form}, "reason": "<one sentence>"}}'
+    return Message(role="assistant", content=reply.content or ""), Message(role="user", content=text)
+
+
+def reply_schema(keys: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON Schema of a judge's reply."""
+    scores = {key: {"type": "number", "minimum": 0, "maximum": 1} for key in keys}
+    properties = {**scores, "reason": {"type": "string"}}
+    return {"type": "object", "properties": properties, "required": [*keys, "reason"]}
+
+
+def read_verdict(reply: Completion, keys: tuple[str, ...]) -> Verdict:
+    """The verdict in a reply. Raises JudgeFailed."""
+    raw = (reply.content or "")[:2000]
+    try:
+        value = parse_json(reply.content or "")
+    except ReplyInvalid as error:
+        reason = "judge_truncated" if reply.finish_reason == "length" else "invalid_output"
+        raise JudgeFailed(reason, f"{error}; reply: {raw!r}") from None
+    if not isinstance(value, dict):
+        raise JudgeFailed("invalid_output", f"reply: {raw!r}")
+    named = {str(name).lower(): one for name, one in value.items()}
+    missing = [key for key in keys if key.lower() not in named]
+    if missing:
+        reason = "incomplete" if len(missing) < len(keys) else "invalid_output"
+        raise JudgeFailed(reason, f"no {', '.join(missing)}; reply: {raw!r}")
+    scores = [score_of(named[key.lower()], raw) for key in keys]
+    return Verdict(score=sum(scores) / len(scores), reason=str(named.get("reason", "")))
+
+
+_NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:(%)|/\s*(\d+(?:\.\d+)?))?\s*")
+
+
+def score_of(value: Any, raw: str) -> float:
+    """A score in [0, 1]. Raises JudgeFailed with wrong_type or out_of_range."""
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value)
+        if found is None or (found.group(3) is not None and float(found.group(3)) == 0):
+            raise JudgeFailed("wrong_type", f"{value!r} is no number; reply: {raw!r}")
+        number = float(found.group(1)) / (100 if found.group(2) else float(found.group(3) or 1))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        raise JudgeFailed("wrong_type", f"{value!r} is no number; reply: {raw!r}")
+    if not -NOISE <= number <= 1 + NOISE:
+        raise JudgeFailed("out_of_range", f"{value!r} is not in [0, 1]; reply: {raw!r}")
+    return min(1.0, max(0.0, number))
+
+
+def share_failed(outcomes: Sequence[Verdict | JudgeFailed]) -> float:
+    """The share of outcomes that are no verdict; 0 of none."""
+    return sum(isinstance(one, JudgeFailed) for one in outcomes) / max(1, len(outcomes))

@@ -1,0 +1,97 @@
+"""Rules of the arena line: composing a question from evidence, checking its steps, writing a table tool's code.
+
+Questions come in two word orders. Forward: ``For airport LHR, find the host city, then its home country.`` Nested:
+``What is the home country of the host city of airport LHR?``
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+OPENINGS = ("For", "Starting from", "For the")
+VERBS = ("find", "look up", "get")
+LEADS = (("What is ", "?"), ("Tell me ", "."), ("Find ", "."), ("I need ", "."))
+
+
+def compose(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """A question over the branches of evidence, with its steps."""
+    branches: list[list[dict[str, Any]]] = shown["branches"]
+    question = forward(branches, rng) if rng.random() < 0.5 else nested(branches, rng)
+    steps: list[dict[str, Any]] = []
+    last: list[int] = []
+    for branch in branches:
+        for place, fact in enumerate(branch):
+            steps.append({
+                "id": len(steps) + 1,
+                "question": f"What is the {fact['label']} of {fact['table']} {fact['subject']}?",
+                "answer": fact["value"],
+                "depends_on": [len(steps)] if place else [],
+                "needs_tool": True,
+                "relation": fact["relation"],
+                "subject": fact["subject"],
+            })  # fmt: skip
+        last.append(len(steps))
+    answers = [branch[-1]["value"] for branch in branches]
+    if len(branches) == 1:
+        return {"question": question, "answer": answers[0], "steps": steps}
+    closing = {"id": len(steps) + 1, "question": "State the answers together.", "answer": answers, "depends_on": last,
+               "needs_tool": False, "relation": None, "subject": None}  # fmt: skip
+    return {"question": question, "answer": answers, "steps": [*steps, closing]}
+
+
+def forward(branches: list[list[dict[str, Any]]], rng: random.Random) -> str:
+    """``For airport LHR, find the host city, then its home country. Also for country Spain, find the capital.``"""
+    verb = rng.choice(VERBS)
+    parts = [
+        f"{branch[0]['table']} {branch[0]['subject']}, {verb} the "
+        + ", then its ".join(str(fact["label"]) for fact in branch)
+        + "."
+        for branch in branches
+    ]
+    return f"{rng.choice(OPENINGS)} {' Also for '.join(parts)}"
+
+
+def nested(branches: list[list[dict[str, Any]]], rng: random.Random) -> str:
+    """``What is the home country of the host city of airport LHR and the capital of country Spain?``"""
+    lead, end = rng.choice(LEADS)
+    parts = [
+        "".join(f"the {fact['label']} of " for fact in reversed(branch))
+        + f"{branch[0]['table']} {branch[0]['subject']}"
+        for branch in branches
+    ]
+    return f"{lead}{' and '.join(parts)}{end}"
+
+
+def verify(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """DC, SA, SR per step and TC for the whole, read from the words: a step needs an answer that its question names."""
+    steps: list[dict[str, Any]] = shown["steps"]
+    answers = {step["id"]: step["answer"] for step in steps}
+    verdicts, faults = [], []
+    for step in steps:
+        closing = not step["needs_tool"]
+        before = [one for one in answers if one < step["id"]]
+        used = {one for one in before if _names(step["question"], answers[one])}
+        declared = set(step["depends_on"])
+        right = bool(declared) if closing else declared == used
+        atomic = closing or (step["question"].count("?") == 1 and " and the " not in step["question"])
+        rational = closing or declared <= used
+        verdict = {"dependency": int(right), "atomicity": int(atomic), "rationality": int(rational)}
+        faults += [f"step {step['id']}: {name}" for name, score in verdict.items() if not score]
+        verdicts.append({"id": step["id"], **verdict})
+    wanted = shown["answer"] if isinstance(shown["answer"], list) else [shown["answer"]]
+    given = [step["answer"] for step in steps if step["needs_tool"]]
+    complete = all(value in given for value in wanted)
+    return {"steps": verdicts, "completeness": int(complete), "reason": "; ".join(faults) or "the steps hold"}
+
+
+def _names(text: str, value: object) -> bool:
+    """True where the text has the value as whole words."""
+    return re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text) is not None
+
+
+HANDLERS = {
+    "Decompose: compose a question": compose,
+    "Decompose: verify the steps": verify,
+}

@@ -1,0 +1,259 @@
+"""The language that the built-in task writer and the built-in agent share. Rules:
+
+1. A step is its tool's clause: the first sentence of the description as an imperative, first letter small, no full stop.
+2. What the user gives stands after the clause as ``with <parameter words> "value"``, joined by commas and ``and``. Quotes
+   inside a value are written ``\\"``. Values that are no text are written as JSON inside the quotes, lists too.
+3. Steps are joined by a link. A DEPENDENT link says that the step needs an earlier result; a FREE link does not.
+4. A request is ``<opening><step><link><step>...<.>``; sentences before the opening (a persona) and after it are not steps.
+5. Required parameters that the user does not give come from earlier results.
+6. Tools in knowledge form (one required parameter named as an entity type, described as "Host city of an airport.")
+   are asked for by label: forward ``For airport LHR, find the host city, then its home country. Also for country Spain,
+   find the capital.`` or nested ``What is the home country of the host city of airport LHR and the capital of country
+   Spain?``
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+OPENINGS = ("Please ", "I need you to ", "Can you help me? First ", "For a job today: ", "Here is what I want: ")
+DEPENDENT_LINKS = (", then use that result to ", ", and with what that gives ", "; from the outcome, ")
+FREE_LINKS = (", then ", "; after that, ", "; also ")
+
+FORWARD_LEADS = ("find", "look up", "get", "give me")
+NESTED_LEADS = (("What is ", "?"), ("Tell me ", "."), ("Please find ", "."), ("I want to know ", "."))
+
+
+class StepText(NamedTuple):
+    """One step as it stands in a request: its clause, whether it needs an earlier result, and what the user gives."""
+
+    clause: str
+    dependent: bool
+    given: dict[str, str]  # parameter words -> value text
+
+
+class Branch(NamedTuple):
+    """One path of a knowledge question: the entity it starts from, and the labels in the order they are read."""
+
+    table: str
+    key: str
+    labels: tuple[str, ...]
+
+
+# ---------------------------------------------------------------- tools
+
+
+def words(name: str) -> str:
+    """``fromPort`` or ``from_port`` -> ``from port``."""
+    return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)).lower() or name
+
+
+_THIRD_PERSON = re.compile(r"^([a-z]+?)(ies|(?<=ch|sh|ss)es|(?<=[^s])s)$")
+_NOT_VERBS = {"this", "is", "as", "its", "news", "status", "details", "statistics", "results", "address", "access"}
+_VERBS = set(
+    "add apply approve archive assign book browse build calculate cancel change check clear close commit compare compute"
+    " convert copy count create decode delete describe detect download edit encode estimate evaluate execute explain export"
+    " extract fetch file filter find follow format generate geocode get give import insert invite issue join list load lock"
+    " log look lookup make mark merge modify move open order parse pay place plan play post predict print process publish"
+    " purchase query rank read recommend record refund register remove rename render replace reply report request reserve"
+    " reset resolve retrieve return run save schedule score search send set share show sign sort split start stop store"
+    " submit subscribe suggest summarize switch sync tag take track transfer translate turn unlock unsubscribe update"
+    " upload use validate verify view withdraw write access analyze authenticate broadcast capture classify collect"
+    " configure connect delegate deploy disable display enable enumerate enqueue flag forward identify initialize inspect"
+    " install invoke measure monitor normalize notify obtain optimize perform ping preview provide push recall restore"
+    " route scan select simulate stage switch test toggle trigger unarchive vote watch attach drop end enrol enroll extend"
+    " forecast lend put quote redirect scale unstage".split()
+)
+
+
+def imperative(word: str) -> str | None:
+    """``Returns`` -> ``return``; None for a word that is no verb known here."""
+    low = word.lower()
+    if low in _VERBS:
+        return low
+    for ending, stem in (("ies", "y"), ("es", ""), ("s", "")):
+        if low.endswith(ending) and low.removesuffix(ending) + stem in _VERBS and low not in _NOT_VERBS:
+            return low.removesuffix(ending) + stem
+    return None
+
+
+def clause(tool: Mapping[str, Any]) -> str:
+    """What a tool does, as the words of a request: ``get the forecast for a city``."""
+    text = " ".join(str(tool.get("description") or "").split())
+    first = re.split(r"(?<=[^.\s]{2}[.!?])\s|\n|[;:]|\s\(| - ", text, maxsplit=1)[0].strip().rstrip(".!?:;,")
+    first = re.sub(r"[`\"“”*]", "", first).replace(", then ", " and ")
+    if not first:
+        return "use " + words(str(tool["name"]))
+    head, _, rest = first.partition(" ")
+    verb = imperative(head)
+    if verb is not None:
+        return f"{verb} {rest}".strip()
+    if head.lower() in ("a", "an", "the"):
+        return f"get {head.lower()} {rest}"
+    return f"get the {head if _is_name(head) else head.lower()} {rest}".strip()
+
+
+def _is_name(word: str) -> bool:
+    return len(word) > 1 and any(letter.isupper() for letter in word[1:])
+
+
+class KnowledgeForm(NamedTuple):
+    table: str
+    label: str
+
+
+_KNOWLEDGE = re.compile(r"^(\S.*?) of an? ([a-z][a-z_ ]*)\.$")
+
+
+def knowledge_form(tool: Mapping[str, Any]) -> KnowledgeForm | None:
+    """Entity type and label of a tool that reads one value of one entity; None for any other tool."""
+    found = _KNOWLEDGE.match(str(tool.get("description") or ""))
+    required = tool["parameters"].get("required", [])
+    if found is None or required != [found.group(2)] or len(tool["parameters"].get("properties", {})) != 1:
+        return None
+    label = found.group(1)
+    head = label.split(" ")[0]
+    return KnowledgeForm(found.group(2), label if _is_name(head) else label[0].lower() + label[1:])
+
+
+# ---------------------------------------------------------------- values
+
+
+def spoken(value: Any) -> str:
+    """A value as it stands between the quotes."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def given(parameter: str, value: Any) -> str:
+    """``from port "Lyme"``."""
+    return f'{words(parameter)} "{spoken(value)}"'
+
+
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+
+
+def read_given(question: str, parameter: str) -> str | None:
+    """The text that a request, or one step of it, gives for a parameter; None where it gives none."""
+    found = re.search(rf"(?:with|and|,) {re.escape(words(parameter))} {_QUOTED}", question)
+    return None if found is None else _unquoted(found.group(1))
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def value_of(text: str, schema: Mapping[str, Any]) -> Any:
+    """The value that a given text stands for, by the parameter's type."""
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else list(kind or [])
+    if "string" in kinds or not (kinds or "anyOf" in schema or "oneOf" in schema or "$ref" in schema):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+# ---------------------------------------------------------------- requests
+
+
+def step_text(tool: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """A step: the clause and what the user gives for it."""
+    told = [given(name, value) for name, value in values.items()]
+    if not told:
+        return clause(tool)
+    listed = told[0] if len(told) == 1 else ", ".join(told[:-1]) + " and " + told[-1]
+    return f"{clause(tool)} with {listed}"
+
+
+def request_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
+    """A request of these steps; ``dependent[i]`` says that step i needs an earlier result."""
+    free = rng.choice(FREE_LINKS)
+    needs = rng.choice(DEPENDENT_LINKS)
+    text = rng.choice(OPENINGS) + steps[0]
+    for step, depends in zip(steps[1:], dependent[1:], strict=True):
+        text += (needs if depends else free) + step
+    return text + "."
+
+
+_OPENING = re.compile("|".join(re.escape(one) for one in sorted(OPENINGS, key=len, reverse=True)))
+_LINK = re.compile("|".join(re.escape(one) for one in sorted(DEPENDENT_LINKS + FREE_LINKS, key=len, reverse=True)))
+_GIVEN = re.compile(rf"(?:^|, | and )([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
+
+
+def read_steps(question: str) -> list[StepText]:
+    """The steps of a request, in order; empty where it is not in this language."""
+    masked = re.sub(_QUOTED, lambda found: '"' + "\0" * (len(found.group()) - 2) + '"', question)
+    opening = _OPENING.search(masked)
+    if opening is None:
+        return []
+    end = re.search(r"\.(?:\s|$)", masked[opening.end() :])
+    stop = len(masked) if end is None else opening.end() + end.start()
+    cuts = [(opening.end(), opening.end(), False)]
+    for link in _LINK.finditer(masked, opening.end(), stop):
+        cuts.append((link.start(), link.end(), link.group() in DEPENDENT_LINKS))
+    ends = [start for start, _, _ in cuts[1:]] + [stop]
+    return [_step(question[begin:until], depends) for (_, begin, depends), until in zip(cuts, ends, strict=True)]
+
+
+def _step(text: str, dependent: bool) -> StepText:
+    where = re.search(rf" with ((?:(?! with )[a-z0-9 ])+ {_QUOTED}.*)$", text)  # the last before the first value
+    if where is None:
+        return StepText(text.strip(), dependent, {})
+    told = {name: _unquoted(value) for name, value in _GIVEN.findall(where.group(1))}
+    return StepText(text[: where.start()].strip(), dependent, told)
+
+
+def forward_question(branches: Sequence[Branch], rng: random.Random) -> str:
+    """``For airport LHR, find the host city, then its home country. Also for country Spain, find the capital.``"""
+    lead = rng.choice(FORWARD_LEADS)
+    texts = []
+    for branch in branches:
+        first, *later = branch.labels
+        texts.append(f"or {branch.table} {branch.key}, {lead} the {first}" + "".join(f", then its {x}" for x in later))
+    return "F" + texts[0] + "." + "".join(f" Also f{text}." for text in texts[1:])
+
+
+def nested_question(branches: Sequence[Branch], rng: random.Random) -> str:
+    """``What is the home country of the host city of airport LHR and the capital of country Spain?``"""
+    lead, end = rng.choice(NESTED_LEADS)
+    paths = ["the " + " of the ".join(reversed(one.labels)) + f" of {one.table} {one.key}" for one in branches]
+    return lead + " and ".join(paths) + end
+
+
+def read_knowledge(question: str, tools: Sequence[Mapping[str, Any]]) -> list[Branch]:
+    """The branches of a knowledge question about these tools; empty where it is not one.
+
+    Labels and tables are those of the tools, so that an entity's name may hold any words. A label that no tool has is
+    kept as it stands: the caller sees that it cannot be answered.
+    """
+    forms = [form for form in map(knowledge_form, tools) if form is not None]
+    tables = sorted({form.table for form in forms}, key=len, reverse=True)
+    if not tables:
+        return []
+    entity = "(" + "|".join(map(re.escape, tables)) + ")"
+    forward = re.findall(rf"(?:For|Also for) {entity} ([^,]+?), (?:{'|'.join(FORWARD_LEADS)}) the ([^.]+)\.", question)
+    if forward:
+        return [Branch(table, key, tuple(path.split(", then its "))) for table, key, path in forward]
+    for lead, end in NESTED_LEADS:
+        begin = question.find(lead + "the ")
+        if begin >= 0 and question.rstrip().endswith(end):
+            return _nested(question[begin + len(lead) :].rstrip().removesuffix(end), entity)
+    return []
+
+
+def _nested(text: str, entity: str) -> list[Branch]:
+    paths = re.split(rf" and the (?=[^\"]* of {entity} )", " and " + text)
+    parts = [part for part in paths if part and part not in (" and",)]
+    branches = []
+    for part in parts:
+        found = re.fullmatch(rf"(.+?) of {entity} (.+)", part)
+        if found:
+            labels = found.group(1).split(" of the ")
+            branches.append(Branch(found.group(2), found.group(3), tuple(reversed(labels))))
+    return branches

@@ -1,0 +1,199 @@
+"""What the built-in agent means to do: a request and the offered tools' documents -> ordered calls with their sources.
+
+A plan is made anew each turn from text alone, so it is the same in every turn of a conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from astra.llm.builtin import phrases
+
+Tool = Mapping[str, Any]  # name, description, parameters
+
+
+class Given(NamedTuple):
+    """An argument that the request states."""
+
+    value: Any
+
+
+class Earlier(NamedTuple):
+    """An argument that an earlier result holds; ``step`` is that step where it is known, else any before."""
+
+    step: int | None
+
+
+class Planned(NamedTuple):
+    """One call to make. ``tool`` is None where no offered tool does it."""
+
+    tool: str | None
+    says: str  # what it is for, in the request's words
+    arguments: dict[str, Given | Earlier]
+    last: bool  # its result is part of the answer
+    dependent: bool = False  # the request says that it needs an earlier result
+
+
+class Plan(NamedTuple):
+    steps: tuple[Planned, ...]
+    knowledge: bool  # every value is the one ``result`` of a table look-up
+
+
+def plan(question: str, tools: Sequence[Tool]) -> Plan:
+    """The calls that a request asks for, in order; no steps where it is in no language known here."""
+    branches = phrases.read_knowledge(question, tools)
+    if branches:
+        return Plan(tuple(_lookups(branches, tools)), True)
+    told = phrases.read_steps(question)
+    return Plan(tuple(_step(step, tools) for step in told), False)
+
+
+def _lookups(branches: Sequence[phrases.Branch], tools: Sequence[Tool]) -> Iterator[Planned]:
+    by_label = {(form.table, form.label): tool for tool in tools if (form := phrases.knowledge_form(tool))}
+    by_label_alone = {label: (table, tool) for (table, label), tool in by_label.items()}
+    n = 0
+    for branch in branches:
+        for depth, label in enumerate(branch.labels):
+            table, tool = by_label_alone.get(label, (branch.table, None))
+            if depth == 0:
+                tool = by_label.get((branch.table, label))
+            source: Given | Earlier = Given(branch.key) if depth == 0 else Earlier(n - 1)
+            yield Planned(tool["name"] if tool else None, label, {table: source}, depth == len(branch.labels) - 1)
+            n += 1
+
+
+def _step(told: phrases.StepText, tools: Sequence[Tool]) -> Planned:
+    tool = _tool_for(told, tools)
+    if tool is None:
+        return Planned(None, told.clause, {}, True)
+    properties, required = tool["parameters"].get("properties", {}), tool["parameters"].get("required", [])
+    arguments: dict[str, Given | Earlier] = {}
+    for name, schema in properties.items():
+        if phrases.words(name) in told.given:
+            arguments[name] = Given(phrases.value_of(told.given[phrases.words(name)], schema))
+        elif name in required:
+            arguments[name] = Earlier(None)
+    return Planned(tool["name"], told.clause, arguments, True, told.dependent)
+
+
+def _tool_for(told: phrases.StepText, tools: Sequence[Tool]) -> Tool | None:
+    """The tool whose clause is the step's; of several the one that takes what is given and wants nothing else."""
+    named = [tool for tool in tools if phrases.clause(tool) == told.clause]
+    fitting = [tool for tool in named or tools if _takes(tool, told)]
+    if not named:
+        fitting = [tool for tool in fitting if _overlap(tool, told) >= 0.6]
+    return max(fitting or named, key=lambda tool: (_overlap(tool, told), -_n_missing(tool, told)), default=None)
+
+
+def _takes(tool: Tool, told: phrases.StepText) -> bool:
+    return told.given.keys() <= {phrases.words(name) for name in tool["parameters"].get("properties", {})}
+
+
+def _n_missing(tool: Tool, told: phrases.StepText) -> int:
+    return sum(phrases.words(name) not in told.given for name in tool["parameters"].get("required", []))
+
+
+def _overlap(tool: Tool, told: phrases.StepText) -> float:
+    asked = set(told.clause.lower().split())
+    offered = set(phrases.clause(tool).lower().split()) | set(phrases.words(str(tool["name"])).split())
+    return len(asked & offered) / max(1, len(asked))
+
+
+# ---------------------------------------------------------------- values out of results
+
+
+class Leaf(NamedTuple):
+    """A plain value in a result, with the names on the way to it."""
+
+    path: tuple[str, ...]
+    value: Any
+
+
+def read_result(content: str) -> Any:
+    """A result as JSON where it is JSON, else its text."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """All plain values of a result, outermost first in written order."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from leaves(one, (*path, str(name)))
+    elif isinstance(value, list):
+        for one in value:
+            yield from leaves(one, path)
+    elif value is not None:
+        yield Leaf(path, value)
+
+
+def found_in(result: Any, parameter: str, schema: Mapping[str, Any], noun: str) -> tuple[int, Any] | None:
+    """The value of a result that best fills a parameter, with how well it fits by name (0 to 5); None where none fits."""
+    best: tuple[int, Any] | None = None
+    whole = [Leaf((str(name),), one) for name, one in result.items()] if isinstance(result, dict) else []
+    nested = [leaf for leaf in whole if isinstance(leaf.value, dict | list)]
+    for leaf in [*leaves(result), *nested]:
+        value = _as_type(leaf.value, schema)
+        rank = _name_fit(leaf.path, parameter, str(schema.get("description", "")), noun)
+        if value is not None and (best is None or rank > best[0]):
+            best = (rank, value)
+    return best
+
+
+def _as_type(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The value as the parameter's type takes it; None where it does not."""
+    kind = schema.get("type", "string")
+    kinds = {kind} if isinstance(kind, str) else set(kind)
+    if "enum" in schema and value not in schema["enum"]:
+        return None
+    if isinstance(value, dict):
+        return value if "object" in kinds else None
+    if isinstance(value, list):
+        return value if "array" in kinds and value else None
+    if isinstance(value, bool):
+        return value if "boolean" in kinds else None
+    if isinstance(value, str):
+        fits = "string" in kinds
+    else:
+        fits = "number" in kinds or ("integer" in kinds and float(value).is_integer())
+        if not fits and "string" in kinds:
+            return str(value)
+    if fits:
+        return value
+    if "array" in kinds:
+        inner = _as_type(value, schema.get("items", {}))
+        return None if inner is None else [inner]
+    return None
+
+
+def _name_fit(path: tuple[str, ...], parameter: str, description: str, noun: str) -> int:
+    """How well the names on the way to a value say that it is the parameter.
+
+    5 the same name; 4 a longer form of it; 3 its last word, about the same noun; 2 all its words are in the parameter's
+    name and description; 1 a word in common; 0 nothing.
+    """
+    wanted, has = _stems(parameter), _stems(path[-1]) if path else []
+    around = {stem for name in path[:-1] for stem in _stems(name)} | {_singular(noun)}
+    if not has:
+        return 0
+    if wanted == has:
+        return 5
+    if has[-len(wanted) :] == wanted:
+        return 4
+    if len(wanted) > 1 and has == wanted[-1:]:
+        return 3 if wanted[-2] in around else 2
+    if set(has) <= {*wanted, *_stems(description)}:
+        return 2
+    return 1 if set(wanted) & set(has) else 0
+
+
+def _stems(text: str) -> list[str]:
+    return [_singular(word) for word in phrases.words(text).split()]
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if word.endswith("s") and len(word) > 3 else word

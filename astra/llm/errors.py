@@ -1,0 +1,41 @@
+"""How asking a model can end without a reply.
+
+Exception
+├── Unavailable
+│   └── EndpointUnavailable   the machinery: the stage stops, finished replies stay in the cache
+├── RequestRefused            this request: its record is a reject with ``reason``
+└── Transient                 between transport and client only: may work when asked again
+"""
+
+from __future__ import annotations
+
+from astra.records import Unavailable
+
+
+class EndpointUnavailable(Unavailable):
+    """No reply is to be had from an endpoint; the message names it, the model, what it said and how to continue."""
+
+
+class RequestRefused(Exception):
+    """The endpoint is there, but answers this request with no usable reply.
+
+    ``reason`` is one of filtered, refused, overlong, prompt_truncated, bad_request, empty_response.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Transient(Exception):
+    """One attempt failed. ``becomes`` is the RequestRefused reason after the last; None: the endpoint is gone."""
+
+    def __init__(
+        self, status: int | None, detail: str, retry_after_s: float | None = None, becomes: str | None = None
+    ) -> None:
+        super().__init__(f"status {status}: {detail}" if status is not None else detail)
+        self.status = status
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+        self.becomes = becomes

@@ -1,0 +1,58 @@
+"""The policy: a tiny Qwen3 that is made here from a shape, or any causal model by name; and where its weights lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import torch
+from pydantic import Field
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from astra.chat import Chat
+from astra.records import Section
+
+
+class Shape(Section):
+    """A tiny Qwen3 with tied embeddings, trained from random weights."""
+
+    width: int = Field(ge=16, description="Hidden width.")
+    layers: int = Field(ge=1, description="Decoder layers.")
+    heads: int = Field(ge=1, description="Attention heads.")
+    kv_heads: int = Field(ge=1, description="Key-value heads; divides heads.")
+    head_dim: int = Field(ge=8, description="Width of a head; vLLM's CPU kernels need at least 32.")
+    feed_forward: int = Field(ge=16, description="Inner width of the feed-forward layers.")
+    pieces: int = Field(ge=260, description="Vocabulary that the run's texts are split into, names and marks apart.")
+    positions: int = Field(ge=128, description="Longest conversation in tokens.")
+
+
+def new_policy(shape: Shape, chat: Chat, seed: int) -> PreTrainedModel:
+    """A policy with random weights for this chat's vocabulary."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=-(-len(chat.tokenizer) // 64) * 64,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.feed_forward,
+        max_position_embeddings=shape.positions,
+        tie_word_embeddings=True,
+        pad_token_id=chat.pad,
+        bos_token_id=None,
+        eos_token_id=chat.end,
+    )
+    return cast(PreTrainedModel, Qwen3ForCausalLM(config))
+
+
+def load_policy(name: Path | str) -> PreTrainedModel:
+    """The weights of a folder or a hub model, in float32 on a CPU and bfloat16 on a GPU."""
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return cast(PreTrainedModel, AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype))
+
+
+def save_policy(model: PreTrainedModel, chat: Chat, folder: Path) -> None:
+    """Weights, tokenizer and template in one folder that transformers and vLLM can load."""
+    model.save_pretrained(str(folder))
+    chat.save(folder)

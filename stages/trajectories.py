@@ -1,0 +1,285 @@
+"""Servers and tasks -> data/trajectories/trajectories.jsonl: an agent works on each task (paper section 3.2.3).
+
+Every task is tried ``attempts`` times by the teacher model, with the tools it was written for among a seeded handful of
+others of the same servers. Calls of live, deterministic tools are made for real; all others go to an emulator with an
+explicit session history and seeded failures. A conversation that the agent could not finish keeps its honest end and is
+left to ``score``; one that the machinery or a cut reply broke is a reject.
+
+Departures from the paper: failures are drawn per (seed, task, attempt, call) and recorded on the message; in a small
+share of attempts a needed tool is withheld, so that saying "no tool can do this" is in the training data too.
+
+    python -m stages.trajectories
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from astra.agent import Asks, Limits, ModelPolicy, converse
+from astra.environments import Environment
+from astra.environments.emulator import Emulator, EmulatorReplyInvalid
+from astra.environments.live import Live, LiveCallFailed, LiveSessions
+from astra.environments.routed import Routed, ToolNameTaken
+from astra.live import LiveConfig, LiveConfigInvalid, read_config, read_notes
+from astra.llm import ModelParams, RequestRefused, open_client
+from astra.prompts import render
+from astra.records import Message, Reject, Section, Server, Task, ToolSpec, Trajectory, content_id
+from astra.stage import Contract, Run, StageError
+
+
+class Params(Section):
+    attempts: int = Field(ge=1, description="Conversations per task.")
+    max_turns: int = Field(ge=1, description="Assistant turns per conversation (authors' code: 20).")
+    max_tools: int = Field(ge=1, description="Tools offered: those of the task and others of its servers up to this many.")
+    withhold_rate: float = Field(ge=0, le=1, description="Share of attempts without one of the needed tools.")
+    fault_rate: float = Field(ge=0, le=1, description="Probability that an emulated call fails (paper: 0.2).")
+    emulator_reasks: int = Field(ge=0, le=5, description="Further tries for an emulator reply that breaks the schema.")
+    concurrency: int = Field(ge=1, description="Conversations, and calls per model, in flight.")
+    start_timeout_s: float = Field(gt=0, description="For a live server to answer initialize.")
+    call_timeout_s: float = Field(gt=0, description="For one live call.")
+
+
+CONTRACT = Contract(
+    name="trajectories",
+    reads={
+        "servers": "data/normalize/servers.jsonl",
+        "tasks": "data/tasks/tasks.jsonl",
+        "tools": "data/raw/tools",
+        "knowledge": "data/raw/knowledge/knowledge.yaml",
+        "knowledge_server": "astra/knowledge_server.py",
+    },
+    writes={"trajectories": "data/trajectories/trajectories.jsonl"},
+    params={"seed": int, "trajectories": Params, "models.teacher": ModelParams, "models.emulator": ModelParams},
+)
+
+KEPT_ENDS = {"answered", "max_turns"}  # a cut reply, a loop or silence teaches nothing
+FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (EmulatorReplyInvalid, "emulator_reply_invalid"),
+    (LiveCallFailed, "tool_infra_error"),
+    (ToolNameTaken, "tool_name_taken"),
+)
+
+
+class Try(NamedTuple):
+    """One conversation to be held."""
+
+    task: Task
+    attempt: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.task.id}:{self.attempt}"
+
+
+@dataclass(frozen=True)
+class LiveServers:
+    """Which servers can be called for real, and which of their tools."""
+
+    configs: Mapping[str, LiveConfig]
+    tools: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What all conversations share."""
+
+    params: Params
+    seed: int
+    servers: Mapping[str, Server]
+    live: LiveServers
+    sessions: LiveSessions
+    policy: ModelPolicy
+    emulator: Asks
+    emulator_model: ModelParams
+
+
+# ---------------------------------------------------------------- what is offered
+
+
+def offered_tools(task: Task, servers: Sequence[Server], params: Params, rng: random.Random) -> tuple[ToolSpec, ...]:
+    """The task's tools among others of its servers, in seeded order; sometimes one of the task's is missing."""
+    every = [tool for server in servers for tool in server.tools]
+    needed = [tool for tool in every if tool.name in task.target_tools]
+    others = [tool for tool in every if tool.name not in task.target_tools]
+    if len(every) > params.max_tools and needed:
+        others = rng.sample(others, max(0, params.max_tools - len(needed)))
+    if rng.random() < params.withhold_rate and needed and others:
+        needed.remove(rng.choice(needed))
+    offered = needed + others
+    rng.shuffle(offered)
+    return tuple(offered)
+
+
+def live_servers(servers: Iterable[Server]) -> LiveServers:
+    """The configurations of live servers that have deterministic tools, and those tools' names.
+
+    Raises LiveConfigInvalid where a configuration has changed since ``normalize``.
+    """
+    configs: dict[str, LiveConfig] = {}
+    tools: dict[str, frozenset[str]] = {}
+    for server in servers:
+        if server.source.format != "mcp_live":
+            continue
+        file, _, name = server.source.uri.partition("#")
+        notes = read_notes(Path(file)).get(name)
+        marked = {one.name for one in server.tools if notes and notes.is_deterministic(one.wire_name or one.name)}
+        if not marked:
+            continue
+        entries = read_config(file)
+        if name not in entries:
+            raise LiveConfigInvalid(f"{file}: no server {name!r} any more. Run: dvc repro normalize")
+        configs[server.id], tools[server.id] = entries[name], frozenset(marked)
+    return LiveServers(configs, tools)
+
+
+# ---------------------------------------------------------------- one conversation
+
+
+async def hold(one: Try, stage: Stage) -> Trajectory | Reject:
+    """One conversation. Raises EnvironmentUnavailable and EndpointUnavailable, which stop the stage."""
+    params, task = stage.params, one.task
+    servers = [stage.servers[server_id] for server_id in task.server_ids]
+    tools = offered_tools(task, servers, params, random.Random(f"{stage.seed}:{one.key}"))
+    opening = (
+        Message(role="system", content=render("trajectories/system").strip()),
+        Message(role="user", content=task.question),
+    )
+    limits = Limits(max_turns=params.max_turns, max_tokens=stage.policy.model.max_tokens)
+    try:
+        environment = open_environment(one, servers, tools, stage)
+        end = await converse(stage.policy, environment, opening, limits, sample=one.attempt)
+    except tuple(kind for kind, _ in FAILURES) as error:
+        reason = next(reason for kind, reason in FAILURES if isinstance(error, kind))
+        return Reject(id=one.key, reason=reason, detail=str(error))
+    except RequestRefused as error:
+        return Reject(id=one.key, reason=error.reason, detail=error.detail)
+    if end.stop not in KEPT_ENDS:
+        return Reject(id=one.key, reason=end.detail or end.stop, detail=f"ended after {end.usage.calls} model calls")
+    return Trajectory(
+        id=content_id("trajectory", task.id, one.attempt, [message.model_dump() for message in end.messages]),
+        task_id=task.id, server_ids=task.server_ids, attempt=one.attempt, tools=tools, messages=end.messages,
+        stop=end.stop, model=stage.policy.model.name, usage=end.usage,
+    )  # fmt: skip
+
+
+def open_environment(one: Try, servers: Sequence[Server], tools: tuple[ToolSpec, ...], stage: Stage) -> Environment:
+    """What answers this conversation's calls. Raises ToolNameTaken."""
+    parts = [
+        _environment(one, server, tuple(tool for tool in tools if tool in server.tools), stage) for server in servers
+    ]
+    return parts[0] if len(parts) == 1 else Routed(parts, tools)
+
+
+def _environment(one: Try, server: Server, tools: tuple[ToolSpec, ...], stage: Stage) -> Environment:
+    emulator = Emulator(
+        server, tools, stage.emulator, stage.emulator_model, stage.seed, key=f"{stage.seed}:{one.key}",
+        fault_rate=stage.params.fault_rate, reasks=stage.params.emulator_reasks,
+    )  # fmt: skip
+    marked = stage.live.tools.get(server.id)
+    return Live(server.id, marked, tools, stage.sessions, emulator) if marked else emulator
+
+
+# ---------------------------------------------------------------- all of them
+
+
+async def hold_all(
+    tries: Sequence[Try],
+    concurrency: int,
+    hold_one: Callable[[Try], Awaitable[Trajectory | Reject]],
+    seen: Callable[[], None],
+) -> list[Trajectory | Reject]:
+    """All conversations, so many at a time, in the order of the tries; the first failure of the machinery ends them."""
+    gate = asyncio.Semaphore(concurrency)
+
+    async def guarded(one: Try) -> Trajectory | Reject:
+        async with gate:
+            result = await hold_one(one)
+        seen()
+        return result
+
+    running = [asyncio.ensure_future(guarded(one)) for one in tries]
+    try:
+        return await asyncio.gather(*running)
+    finally:
+        for job in running:
+            job.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str, Server]:
+    """Servers by id. Raises StageError for a task of a server that is not there."""
+    by_id = {server.id: server for server in servers}
+    for task in tasks:
+        for server_id in task.server_ids:
+            if server_id not in by_id:
+                raise StageError(
+                    f"{CONTRACT.reads['tasks']}: {task.id} is for server {server_id}, which is not in "
+                    f"{CONTRACT.reads['servers']}. Run: dvc repro tasks"
+                )
+    return by_id
+
+
+def figures(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """What the paper reports of its set, and how its calls went."""
+    answers = [message for one in trajectories for message in one.messages if message.role == "tool"]
+    executed = Counter(message.executed_by for message in answers)
+    n, emulated = len(trajectories), executed["emulator"]
+    return {
+        "stops": dict(sorted(Counter(one.stop for one in trajectories).items())),
+        "messages_per_conversation": _share(sum(len(one.messages) for one in trajectories), n),
+        "calls_per_conversation": _share(len(answers), n),
+        "distinct_tools_called": len({(one.server_ids, m.name) for one in trajectories for m in one.messages if m.name}),
+        "tool_calls": len(answers),
+        "live_calls": executed["live"],
+        "emulated_calls": emulated,
+        "fault_share": _share(sum(message.fault is not None for message in answers), emulated),
+        "error_share": _share(sum(message.is_error for message in answers), len(answers)),
+        "refused_by_loop": executed["agent"],
+        "repaired_calls": sum(bool(message.repairs) for message in answers),
+    }
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def main() -> None:
+    with Run(CONTRACT) as run:
+        params: Params = run.params["trajectories"]
+        tasks = run.read("tasks", Task)
+        servers = known_servers(tasks, run.read("servers", Server))
+        tries = [Try(task, attempt) for task in tasks for attempt in range(params.attempts)]
+        run.n_in = len(tries)
+        teacher = open_client(run.params["models.teacher"], params.concurrency)
+        emulator = open_client(run.params["models.emulator"], params.concurrency)
+        try:
+            live = live_servers(servers.values())
+        except LiveConfigInvalid as error:
+            raise StageError(str(error)) from None
+        with LiveSessions(live.configs, params.start_timeout_s, params.call_timeout_s) as sessions:
+            policy = ModelPolicy(teacher, run.params["models.teacher"], run.params["seed"])
+            stage = Stage(
+                params, run.params["seed"], servers, live, sessions, policy, emulator, run.params["models.emulator"]
+            )
+            bar = iter(run.progress(range(len(tries)), total=len(tries), unit="conversation"))
+            held = asyncio.run(
+                hold_all(tries, params.concurrency, lambda one: hold(one, stage), lambda: next(bar, None))
+            )
+        trajectories = [one for one in held if isinstance(one, Trajectory)]
+        for one in held:
+            if isinstance(one, Reject):
+                run.reject(one.id, one.reason, one.detail)
+        run.n_out = run.write("trajectories", trajectories)
+        run.metrics = {**figures(trajectories), "teacher": teacher.metrics(), "emulator": emulator.metrics()}
+
+
+if __name__ == "__main__":
+    main()

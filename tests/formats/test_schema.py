@@ -1,0 +1,326 @@
+"""Whatever a document calls a schema comes out as valid JSON Schema 2020-12, or as an error with a place."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from astra.formats.schema import SchemaInvalid, clean, clean_parameters
+
+NO_ARGUMENTS = {"type": "object", "properties": {}, "required": []}
+CABIN = {"type": "string", "enum": ["inside", "outside"]}
+LEG = {
+    "type": "object",
+    "properties": {"depart_port": {"type": "string"}, "arrive_port": {"type": "string"}},
+    "required": ["depart_port", "arrive_port"],
+}
+
+
+def cleaned(schema, root=None, depth=2):
+    return clean(schema, root, depth).schema
+
+
+def noted(schema, root=None, depth=2):
+    return [note.split(" ")[0] for note in clean(schema, root, depth).notes]
+
+
+# ------------------------------------------------------------------ references
+
+
+@pytest.mark.parametrize("block", ["$defs", "definitions"])
+def test_references_are_inlined_with_the_keywords_beside_them(block):
+    leg = {**LEG, "properties": {**LEG["properties"], "cabin": {"$ref": f"#/{block}/Cabin"}}}
+    schema = {
+        "type": "object",
+        "properties": {"leg": {"$ref": f"#/{block}/Leg", "description": "The leg to book"}},
+        "required": ["leg"],
+        block: {"Leg": leg, "Cabin": CABIN},
+    }
+    result = clean_parameters(schema, None, 2)
+    assert result.schema["properties"]["leg"] == {
+        "type": "object",
+        "description": "The leg to book",
+        "properties": {**LEG["properties"], "cabin": CABIN},
+        "required": LEG["required"],
+    }
+    assert "$" not in json.dumps(result.schema)
+    assert "definitions" not in json.dumps(result.schema)
+    assert result.notes == ()
+
+
+def test_a_reference_may_point_into_the_whole_document_and_through_escapes():
+    root = {"components": {"schemas": {"a/b~c d": {"type": "integer"}}}}
+    assert cleaned({"$ref": "#/components/schemas/a~1b~0c%20d"}, root) == {"type": "integer"}
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/None", "other.json#/x", "#anchor", 7])
+def test_a_reference_that_leads_nowhere_is_noted_and_takes_anything(reference):
+    result = clean({"$ref": reference, "description": "A thing."}, None, 2)
+    assert result.schema == {"description": "A thing."}
+    assert result.notes[0].startswith("unresolved_ref /")
+
+
+def test_a_definition_that_contains_itself_is_cut_at_the_stated_depth():
+    schema = {
+        "$ref": "#/$defs/Rule",
+        "$defs": {"Rule": {"type": "object", "properties": {"sub": {"$ref": "#/$defs/Rule"}}}},
+    }
+    once = {"type": "object", "properties": {"sub": {"type": "object"}}}
+    assert cleaned(schema, depth=1) == once
+    assert cleaned(schema, depth=2) == {"type": "object", "properties": {"sub": once}}
+    assert noted(schema) == ["truncated_recursion"]
+
+
+def test_definitions_that_contain_each_other_are_cut_too():
+    rule = {"properties": {"leaf": {"$ref": "#/$defs/Leaf"}}}
+    leaf = {"properties": {"rule": {"$ref": "#/$defs/Rule"}}}
+    schema = {"$ref": "#/$defs/Rule", "$defs": {"Rule": rule, "Leaf": leaf}}
+    assert "truncated_recursion" in noted(schema)
+    assert clean(schema, None, 2) == clean(schema, None, 2)
+
+
+def test_a_reference_to_the_whole_schema_is_cut():
+    schema = {"type": "object", "properties": {"parts": {"type": "array", "items": {"$ref": "#"}}}}
+    assert cleaned(schema, depth=1)["properties"]["parts"] == {"type": "array", "items": {"type": "object"}}
+
+
+def test_a_reference_to_itself_ends():
+    assert cleaned({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}) == {"type": "object"}
+
+
+def test_references_that_multiply_without_recursion_are_refused():
+    defs = {f"L{n}": {"properties": {f"p{m}": {"$ref": f"#/$defs/L{n + 1}"} for m in range(10)}} for n in range(8)}
+    with pytest.raises(SchemaInvalid, match="more than 5000 subschemas"):
+        clean({"$ref": "#/$defs/L0", "$defs": {**defs, "L8": {"type": "string"}}}, None, 2)
+
+
+def test_a_chain_of_references_longer_than_any_real_one_is_refused():
+    defs = {f"L{n}": {"$ref": f"#/$defs/L{n + 1}"} for n in range(300)}
+    with pytest.raises(SchemaInvalid):
+        clean({"$ref": "#/$defs/L0", "$defs": defs}, None, 2)
+
+
+def test_a_schema_nested_without_end_is_refused():
+    schema = {"type": "string"}
+    for _ in range(200):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(SchemaInvalid, match="nested"):
+        clean(schema, None, 2)
+
+
+# ----------------------------------------------------------------------- types
+
+
+def test_type_lists_keep_every_type_and_null():
+    schema = {"type": ["string", "null"], "enum": ["S", "M", None], "default": None}
+    assert cleaned(schema) == schema
+    jsonschema.Draft202012Validator(cleaned(schema)).validate(None)
+    assert cleaned({"type": ["integer", "string"]}) == {"type": ["integer", "string"]}
+
+
+def test_a_parameter_that_can_only_be_null_is_marked():
+    result = clean_parameters({"type": "object", "properties": {"note": {"type": ["null"]}}}, None, 2)
+    assert result.schema["properties"]["note"] == {"type": "null"}
+    assert result.notes == ("null_only /properties/note",)
+
+
+@pytest.mark.parametrize(
+    ("schema", "result"),
+    [
+        ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
+        ({"type": "string", "enum": ["a"], "nullable": True}, {"type": ["string", "null"], "enum": ["a", None]}),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+            {"type": ["string", "null"], "default": None},
+        ),
+        (
+            {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+            {"type": ["string", "null"], "format": "date"},
+        ),
+        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, {"type": ["integer", "string"]}),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, {"oneOf": [{"type": "integer"}, {"type": "number"}]}),
+        ({"allOf": [LEG], "description": "x"}, {"type": "object", "description": "x", **LEG}),
+        (
+            {"allOf": [LEG, {"properties": {"pax": {"type": "integer"}}, "required": ["pax"]}]},
+            {
+                "type": "object",
+                "properties": {**LEG["properties"], "pax": {"type": "integer"}},
+                "required": ["depart_port", "arrive_port", "pax"],
+            },
+        ),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+    ],
+)
+def test_unions_and_merges_have_one_plain_form(schema, result):
+    assert cleaned(schema) == result
+
+
+def test_a_nullable_reference_may_be_null():
+    assert cleaned({"$ref": "#/x", "nullable": True}, {"x": {"type": "string"}}) == {"type": ["string", "null"]}
+
+
+def test_python_types_are_read_and_parameters_called_like_keywords_survive():
+    bracket = {
+        "type": {"type": "string", "description": "L or U"},
+        "properties": {"type": "any"},
+        "items": {"type": "int"},
+    }
+    result = clean_parameters(
+        {"type": "dict", "properties": {"bracket": {"type": "dict", "properties": bracket}}}, None, 2
+    )
+    assert result.schema["properties"]["bracket"]["properties"] == {
+        "type": {"type": "string", "description": "L or U"},
+        "properties": {},
+        "items": {"type": "integer"},
+    }
+
+
+def test_an_unknown_type_takes_anything_and_is_noted_with_its_place():
+    result = clean({"properties": {"w": {"type": "Widget", "description": "A widget."}}}, None, 2)
+    assert result.schema["properties"]["w"] == {"description": "A widget."}
+    assert result.notes == ("unknown_type /properties/w/type (Widget)",)
+
+
+def test_boolean_schemas_are_spelled_out_where_only_a_schema_fits():
+    schema = {"properties": {"a": True, "b": False}, "additionalProperties": False}
+    assert cleaned(schema) == {
+        "type": "object",
+        "properties": {"a": {}, "b": {"not": {}}},
+        "additionalProperties": False,
+    }
+
+
+# ----------------------------------------------------------------------- enums
+
+
+def test_enum_values_keep_their_json_types():
+    level = cleaned({"enum": ["low", 1, True, 2.5, None, "1", 1, 1.0]})
+    assert [json.dumps(value) for value in level["enum"]] == ['"low"', "1", "true", "2.5", "null", '"1"']
+    assert set(level["type"]) == {"string", "number", "boolean", "null"}
+    for value in ("low", 1, True, None, "1"):
+        jsonschema.Draft202012Validator(level).validate(value)
+
+
+def test_where_type_and_enum_disagree_the_values_win():
+    result = clean({"type": "string", "enum": [0, 1, 3]}, None, 2)
+    assert result.schema == {"type": "integer", "enum": [0, 1, 3]}
+    assert result.notes == ("enum_type_mismatch /type (string)",)
+
+
+# -------------------------------------------------------------------- keywords
+
+
+@pytest.mark.parametrize(
+    ("schema", "result"),
+    [
+        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 0}),
+        ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
+        ({"type": "string", "example": "FR-204"}, {"type": "string", "examples": ["FR-204"]}),
+        (
+            {"type": "array", "items": [{"type": "string"}], "additionalItems": False},
+            {"type": "array", "items": False, "prefixItems": [{"type": "string"}]},
+        ),
+        ({"type": "object", "dependencies": {"a": ["b"]}}, {"type": "object", "dependentRequired": {"a": ["b"]}}),
+        ({"$schema": "x", "$id": "y", "x-note": 1, "xml": {}, "type": "string"}, {"type": "string"}),
+        ({"properties": {"a": {"type": "string", "required": True}}},
+         {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}),
+    ],
+)  # fmt: skip
+def test_older_drafts_are_translated(schema, result):
+    assert cleaned(schema) == result
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        ({"type": "string", "minLength": "3"}, "bad_keyword"),
+        ({"type": "string", "pattern": r"\p{L}+("}, "bad_keyword"),
+        ({"type": "object", "patternProperties": {"(": {}}}, "bad_pattern"),
+        ({"type": "string", "enum": []}, "bad_keyword"),
+        ({"anyOf": {}}, "bad_keyword"),
+        ({"properties": ["a"]}, "bad_keyword"),
+        ({"required": [1, "a"]}, "bad_keyword"),
+        ({"items": 7}, "bad_schema"),
+    ],
+)
+def test_a_keyword_that_means_nothing_is_dropped_with_a_note(schema, what):
+    assert what in noted(schema)
+
+
+# ------------------------------------------------------------------ parameters
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {}, None, {"type": "object", "properties": None}, True])
+def test_a_tool_without_arguments_has_an_empty_object(schema):
+    assert clean_parameters(schema, None, 2).schema == NO_ARGUMENTS
+
+
+def test_a_closed_object_stays_closed():
+    closed = clean_parameters({"type": "object", "additionalProperties": False}, None, 2).schema
+    assert closed == {**NO_ARGUMENTS, "additionalProperties": False}
+
+
+def test_a_required_name_without_a_property_becomes_one_that_takes_anything():
+    result = clean_parameters({"type": "object", "required": ["x"]}, None, 2)
+    assert result.schema == {"type": "object", "properties": {"x": {}}, "required": ["x"]}
+    assert result.notes == ("ghost_required /properties/x",)
+
+
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "array"}, False, {"enum": ["a"]}])
+def test_parameters_that_are_no_object_are_refused(schema):
+    with pytest.raises(SchemaInvalid, match="must be an object"):
+        clean_parameters(schema, None, 2)
+
+
+# ------------------------------------------------------------------ any document
+
+NAMES = st.sampled_from(["a", "type", "items", "properties", "b/c"])
+LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["string", "object", "dict", "x", "#", "#/a"])
+WORDS = (
+    "type properties required items enum anyOf oneOf allOf not nullable default const $ref minimum exclusiveMinimum"
+    " additionalProperties description pattern prefixItems dependencies examples if format title"
+)
+KEYWORDS = st.sampled_from(WORDS.split())
+TYPES = st.sampled_from(
+    ["string", "object", "integer", ["string", "null"], "array", "Optional[int]", "odd", ["object"]]
+)
+
+
+def schemas(inner):
+    named = st.dictionaries(NAMES, inner, max_size=2)
+    free = st.dictionaries(KEYWORDS, inner | st.lists(inner, max_size=2) | named | LEAVES, max_size=3)
+    return free | st.builds(
+        lambda rest, kind, props, branches: {**rest, "type": kind, "properties": props, "anyOf": branches},
+        free, TYPES, named, st.lists(inner, max_size=2),
+    ) | st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}, optional={"description": st.just("d")})  # fmt: skip
+
+
+ANY_SCHEMA = st.recursive(LEAVES | st.builds(lambda kind: {"type": kind}, TYPES), schemas, max_leaves=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY_SCHEMA)
+def test_any_json_is_cleaned_to_a_valid_schema_that_cleaning_does_not_change(schema):
+    try:
+        first = clean(schema, {"a": schema}, 2)
+    except SchemaInvalid:
+        return
+    jsonschema.Draft202012Validator.check_schema(first.schema)
+    again = clean(first.schema, None, 2)
+    assert json.dumps(again.schema) == json.dumps(first.schema)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY_SCHEMA)
+def test_any_json_as_parameters_is_an_object_or_an_error(schema):
+    try:
+        first = clean_parameters(schema, {"a": schema}, 2).schema
+    except SchemaInvalid:
+        return
+    assert first["type"] == "object"
+    assert set(first["required"]) <= set(first["properties"])
+    assert json.dumps(clean_parameters(first, None, 2).schema) == json.dumps(first)

@@ -1,0 +1,100 @@
+"""The rule-based server: results that satisfy schemas, in one world."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from astra.llm.builtin.emulate import emulate
+
+ISSUE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "string", "enum": ["open", "closed"]},
+        "created_at": {"type": "string", "format": "date-time"},
+        "priority": {"type": "integer", "minimum": 1, "maximum": 5},
+    },
+    "required": ["id", "title", "status"],
+}
+
+
+def ask(
+    name: str, arguments: dict[str, Any], returns: dict[str, Any] | None, history: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    tool = {"name": name, "description": "", "parameters": {"type": "object"}, "returns": returns}
+    reply = emulate({"server": {}, "tool": tool, "arguments": arguments, "history": history or []})
+    if returns and "result" in reply:
+        jsonschema.validate(reply["result"], returns)
+    return reply
+
+
+def done(name: str, arguments: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    return {"tool": name, "arguments": arguments, **reply}
+
+
+def test_the_same_question_has_the_same_answer_whatever_came_between() -> None:
+    first = ask("get_issue", {"issue_id": "I-7"}, ISSUE)
+    other = done("get_user", {"user_id": "U-1"}, {"result": {"id": "U-1", "name": "Ana"}})
+    assert ask("get_issue", {"issue_id": "I-7"}, ISSUE, [other]) == first
+    assert first["result"]["id"] == "I-7"
+
+
+def test_what_was_created_is_read_back_with_its_title_under_its_id() -> None:
+    made = ask("create_issue", {"title": "Leak"}, ISSUE)
+    history = [done("create_issue", {"title": "Leak"}, made)]
+    read = ask("get_issue", {"issue_id": made["result"]["id"]}, ISSUE, history)
+    assert read["result"]["title"] == "Leak"
+    listed = ask("list_issues", {}, {"type": "array", "items": ISSUE}, history)
+    assert made["result"]["id"] in [one["id"] for one in listed["result"]]
+
+
+def test_two_things_created_alike_have_two_ids() -> None:
+    one = ask("create_issue", {"title": "Leak"}, ISSUE)
+    two = ask("create_issue", {"title": "Leak"}, ISSUE, [done("create_issue", {"title": "Leak"}, one)])
+    assert one["result"]["id"] != two["result"]["id"]
+
+
+def test_an_update_is_seen_by_the_next_reading() -> None:
+    closed = ask("update_issue", {"issue_id": "I-7", "status": "closed"}, ISSUE)
+    history = [done("update_issue", {"issue_id": "I-7", "status": "closed"}, closed)]
+    assert ask("get_issue", {"issue_id": "I-7"}, ISSUE, history)["result"]["status"] == "closed"
+
+
+def test_what_was_deleted_is_not_found() -> None:
+    history = [done("delete_issue", {"issue_id": "I-7"}, {"result": {"status": "done"}})]
+    assert ask("get_issue", {"issue_id": "I-7"}, ISSUE, history) == {"error": "not found: I-7"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"price": {"type": "number", "minimum": 5, "maximum": 6}}},
+        {"type": "object", "properties": {"n": {"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5}}},
+        {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}-\\d{2}$"}}, "required": ["code"]},
+        {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 2, "$defs": {"a": {"enum": ["x", "y"]}}},
+        {"anyOf": [{"type": "null"}, {"type": "string", "format": "uuid"}]},
+        {"allOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}]},
+        {"type": ["object", "null"], "additionalProperties": {"type": "number"}},
+        {"type": "string", "maxLength": 4},
+        {"type": "boolean"},
+        {},
+    ],
+)
+def test_results_satisfy_their_schema(schema: dict[str, Any]) -> None:
+    ask("get_thing", {"city": "Oslo"}, schema)
+
+
+def test_given_values_are_echoed_and_a_total_counts_its_list() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "total": {"type": "integer"}, "stays": {"type": "array", "items": ISSUE}},
+    }
+    result = ask("search_stays", {"city": "Oslo"}, schema)["result"]
+    assert result["city"] == "Oslo"
+    assert result["total"] == len(result["stays"])
+    assert json.dumps(result) == json.dumps(ask("search_stays", {"city": "Oslo"}, schema)["result"])
