@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -206,25 +207,37 @@ def _city_rows() -> list[Row]:
     countries = _geonames().get_countries()
     return [
         {"name": city["name"], "country": countries[city["countrycode"]]["name"], "population": city["population"],
-         "timezone": city["timezone"], "code": city["countrycode"]}
+         "timezone": city["timezone"], "code": city["countrycode"],
+         "latitude": city["latitude"], "longitude": city["longitude"]}
         for city in _geonames().get_cities().values()
         if city["countrycode"] in countries
     ]  # fmt: skip
 
 
 def _cities(min_population: int = 0) -> Iterable[Row]:
-    """Cities of at least that many people, and all capitals."""
+    """Cities of at least that many people, and all capitals; the nearest is one of these."""
     capitals = {(code, one["capital"]) for code, one in _geonames().get_countries().items()}
-    airports = {(row["city"], row["country"]): row["iata"] for row in _airports()}
-    for row in _city_rows():
-        if row["population"] >= min_population or (row["code"], row["name"]) in capitals:
-            yield {**row, "airport": airports.get((row["name"], row["country"]))}
+    airports = {(row["city"], row["country"]): row["iata"] for row in _airport_rows()}
+    rows = [
+        row for row in _city_rows() if row["population"] >= min_population or (row["code"], row["name"]) in capitals
+    ]
+    seen = Counter(row["name"] for row in rows)
+    rows = [row for row in rows if seen[row["name"]] == 1]
+    for row, nearest in zip(rows, _nearest(rows), strict=True):
+        yield {**row, "airport": airports.get((row["name"], row["country"])), "nearest": nearest["name"]}
+
+
+def _nearest(rows: list[Row]) -> list[Row]:
+    """For every place the nearest other one, along a great circle."""
+    angles = np.radians([[row["latitude"], row["longitude"]] for row in rows])
+    north, flat = np.sin(angles[:, 0]), np.cos(angles[:, 0])
+    cosine = np.outer(north, north) + np.outer(flat, flat) * np.cos(angles[:, 1][:, None] - angles[:, 1][None, :])
+    np.fill_diagonal(cosine, -2.0)
+    return [rows[place] for place in cosine.argmax(axis=1)]
 
 
 def _countries(min_population: int = 0, holiday_year: int = 2026) -> Iterable[Row]:
     """Countries of at least that many people."""
-    import pycountry
-
     largest: dict[str, Row] = {}
     for city in _city_rows():
         if city["population"] > largest.get(city["country"], {"population": -1})["population"]:
@@ -232,17 +245,18 @@ def _countries(min_population: int = 0, holiday_year: int = 2026) -> Iterable[Ro
     continents = {"AF": "Africa", "AS": "Asia", "EU": "Europe", "NA": "North America", "OC": "Oceania",
                   "SA": "South America", "AN": "Antarctica"}  # fmt: skip
     midyear = {row["country"]: row["name"] for row in _midyear_holidays(year=holiday_year)}
+    by_code = _geonames().get_countries()
     for one in _geonames().get_countries().values():
         if one["population"] < min_population:
             continue
-        tag = one["languages"].split(",")[0].split("-")[0]
-        language = pycountry.languages.get(alpha_2=tag) if len(tag) == 2 else pycountry.languages.get(alpha_3=tag)
+        neighbours = [by_code[code] for code in one["neighbours"].split(",") if code in by_code]
         yield {
             "name": one["name"],
             "capital": one["capital"],
             "largest_city": largest[one["name"]]["name"] if one["name"] in largest else None,
             "currency": one["currencycode"],
-            "language": _short(language.name) if language else None,
+            "language": _first_language(one),
+            "neighbour": max(neighbours, key=lambda other: other["areakm2"])["name"] if neighbours else None,
             "holiday": midyear.get(one["name"]),
             "continent": continents.get(one["continentcode"]),
             "area_km2": round(one["areakm2"]),
@@ -253,15 +267,43 @@ def _countries(min_population: int = 0, holiday_year: int = 2026) -> Iterable[Ro
         }
 
 
+def _first_language(country: Row) -> str | None:
+    """The first language that geonames lists for a country, by its name."""
+    import pycountry
+
+    tag = country["languages"].split(",")[0].split("-")[0]
+    found = pycountry.languages.get(alpha_2=tag) if len(tag) == 2 else pycountry.languages.get(alpha_3=tag)
+    return _short(found.name) if found else None
+
+
+def _most_people(countries: Iterable[Row], by: Callable[[Row], str | None]) -> dict[str, str]:
+    """For each value of ``by`` the name of the most populous country that has it."""
+    found: dict[str, Row] = {}
+    for one in countries:
+        value = by(one)
+        if value and one["population"] > found.get(value, {"population": -1})["population"]:
+            found[value] = one
+    return {value: one["name"] for value, one in found.items()}
+
+
+def _airports(min_city_population: int = 0) -> Iterable[Row]:
+    """Airports of the cities that ``_cities`` yields; the nearest is one of these."""
+    cities = {(row["name"], row["country"]) for row in _cities(min_city_population)}
+    rows = [row for row in _airport_rows() if (row["city"], row["country"]) in cities]
+    for row, nearest in zip(rows, _nearest(rows), strict=True):
+        yield {**row, "nearest": nearest["iata"]}
+
+
 @cache
-def _airports() -> list[Row]:
+def _airport_rows() -> list[Row]:
     """Airports of cities in which the package knows exactly one with an IATA code."""
     import airportsdata
 
     countries = _geonames().get_countries()
     rows = [
         {"iata": one["iata"], "city": one["city"], "country": countries[one["country"]]["name"], "icao": one["icao"],
-         "elevation_ft": round(one["elevation"]), "timezone": one["tz"]}
+         "elevation_ft": round(one["elevation"]), "timezone": one["tz"],
+         "latitude": one["lat"], "longitude": one["lon"]}
         for one in airportsdata.load("IATA").values()
         if one["country"] in countries
     ]  # fmt: skip
@@ -270,9 +312,13 @@ def _airports() -> list[Row]:
 
 
 def _currencies() -> Iterable[Row]:
+    """Currencies that some country uses, with the most populous of those."""
     import pycountry
 
-    return [{"code": one.alpha_3, "name": one.name, "number": one.numeric} for one in pycountry.currencies]
+    users = _most_people(_geonames().get_countries().values(), lambda one: one["currencycode"])
+    for one in pycountry.currencies:
+        if one.alpha_3 in users:
+            yield {"code": one.alpha_3, "name": one.name, "number": one.numeric, "country": users[one.alpha_3]}
 
 
 def _short(language: str) -> str:
@@ -281,14 +327,14 @@ def _short(language: str) -> str:
 
 
 def _languages() -> Iterable[Row]:
-    """Languages with a two-letter code."""
+    """Languages that come first in some country, with the most populous of those."""
     import pycountry
 
-    return [
-        {"name": _short(one.name), "alpha_3": one.alpha_3, "alpha_2": one.alpha_2}
-        for one in pycountry.languages
-        if getattr(one, "alpha_2", None)
-    ]
+    users = _most_people(_geonames().get_countries().values(), _first_language)
+    for one in pycountry.languages:
+        name = _short(one.name)
+        if name in users and getattr(one, "alpha_2", None):
+            yield {"name": name, "alpha_3": one.alpha_3, "alpha_2": one.alpha_2, "country": users[name]}
 
 
 @cache

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-GRACE_S = 2.0
+GRACE_S = 1.0
 POLL_S = 0.01
 MAX_LINE_BYTES = 64 * 2**20
 MAX_STDERR_BYTES = 8192

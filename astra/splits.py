@@ -39,7 +39,9 @@ def beside(one: Sequence[str], other: Sequence[str]) -> Composition:
 
 def of_steps(steps: Iterable[Step]) -> Content:
     """The content of a decomposition's steps; language-only steps add nothing."""
-    kept = {step.id: step for step in steps if step.needs_tool and step.relation is not None and step.subject is not None}
+    kept = {
+        step.id: step for step in steps if step.needs_tool and step.relation is not None and step.subject is not None
+    }
     facts = {(step.relation or "", step.subject or "") for step in kept.values()}
     edges = [(kept[before], step) for step in kept.values() for before in step.depends_on if before in kept]
     compositions = {chained(first.relation or "", second.relation or "") for first, second in edges}

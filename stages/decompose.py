@@ -19,7 +19,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import fmean
 from typing import Any, NamedTuple, get_args
 
@@ -60,9 +60,13 @@ class Reserve(Section):
 
 class Params(Section):
     questions: Counts
-    shapes: Shares = Field(description="How training questions spread over the four shapes; held-out ones are balanced.")
+    shapes: Shares = Field(
+        description="How training questions spread over the four shapes; held-out ones are balanced."
+    )
     max_hops: int = Field(ge=2, le=4, description="Longest chain of facts (the paper's hop budget H).")
-    same_relation: float = Field(ge=0, le=1, description="Share of parallel questions asking one thing of two subjects.")
+    same_relation: float = Field(
+        ge=0, le=1, description="Share of parallel questions asking one thing of two subjects."
+    )
     reserve: Reserve
     min_quality: float = Field(ge=0, le=1, description="QS below this is a reject.")
 
@@ -135,7 +139,7 @@ class Plan:
 
 
 def compositions(paths: Sequence[Path]) -> set[Composition]:
-    chains = {chained(first, second) for path in paths for first, second in zip(path, path[1:], strict=False)}
+    chains = {chained(first, second) for path in paths for first, second in pairwise(path)}
     return chains | {beside(one, other) for one, other in combinations(paths, 2)}
 
 
@@ -419,7 +423,9 @@ def _unit(evidence: Evidence) -> str | None:
     return evidence.branches[0][-1].relation.unit if len(evidence.branches) == 1 else None
 
 
-def judge(drafts: Sequence[Draft], client: Client, model: ModelParams, seed: int) -> Iterator[dict[str, float] | Unsound]:
+def judge(
+    drafts: Sequence[Draft], client: Client, model: ModelParams, seed: int
+) -> Iterator[dict[str, float] | Unsound]:
     """The paper's four checks of each draft, or why it could not be judged."""
     requests = []
     for draft in drafts:

@@ -116,9 +116,7 @@ class Output(NamedTuple):
 
 
 GENERIC = frozenset(
-    "id name title type status state result value text message description content data date time code count total"
-    " limit page offset size order sort query filter format language lang unit units url uri key label note notes"
-    " created at updated created_at updated_at success ok error category tags role amount number index".split()
+    ["id", "name", "title", "type", "status", "state", "result", "value", "text", "message", "description", "content", "data", "date", "time", "code", "count", "total", "limit", "page", "offset", "size", "order", "sort", "query", "filter", "format", "language", "lang", "unit", "units", "url", "uri", "key", "label", "note", "notes", "created", "at", "updated", "created_at", "updated_at", "success", "ok", "error", "category", "tags", "role", "amount", "number", "index"]
 )
 LOOSE_FORMATS = frozenset(("date", "date-time", "time", "uri", "int32", "int64", "float", "double"))
 MAX_DEPTH, MAX_OUTPUTS = 5, 80

@@ -29,7 +29,7 @@ from astra.environments.emulator import Emulator, EmulatorReplyInvalid
 from astra.environments.live import Live, LiveCallFailed, LiveSessions
 from astra.environments.routed import Routed, ToolNameTaken
 from astra.live import LiveConfig, LiveConfigInvalid, read_config, read_notes
-from astra.llm import ModelParams, RequestRefused, open_client
+from astra.llm import Client, EndpointUnavailable, ModelParams, RequestRefused, open_client
 from astra.prompts import render
 from astra.records import Message, Reject, Section, Server, Task, ToolSpec, Trajectory, content_id
 from astra.stage import Contract, Run, StageError
@@ -60,6 +60,7 @@ CONTRACT = Contract(
     params={"seed": int, "trajectories": Params, "models.teacher": ModelParams, "models.emulator": ModelParams},
 )
 
+FEW = 10  # of fewer conversations than this, any number may be refused
 KEPT_ENDS = {"answered", "max_turns"}  # a cut reply, a loop or silence teaches nothing
 FAILURES: tuple[tuple[type[Exception], str], ...] = (
     (EmulatorReplyInvalid, "emulator_reply_invalid"),
@@ -214,6 +215,17 @@ async def hold_all(
         await asyncio.gather(*running, return_exceptions=True)
 
 
+def check_refusals(client: Client, tries: int) -> None:
+    """Raises EndpointUnavailable where a model refuses so often that it cannot be the conversations' fault."""
+    n_refused = client.refused.total()
+    if tries >= FEW and n_refused > tries / 2:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in client.refused.most_common())
+        raise EndpointUnavailable(
+            f"{n_refused} requests were refused in {tries} conversations ({reasons}). Change the model or its limits, "
+            f"then: dvc repro trajectories"
+        )
+
+
 def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str, Server]:
     """Servers by id. Raises StageError for a task of a server that is not there."""
     by_id = {server.id: server for server in servers}
@@ -273,6 +285,8 @@ def main() -> None:
             held = asyncio.run(
                 hold_all(tries, params.concurrency, lambda one: hold(one, stage), lambda: next(bar, None))
             )
+        check_refusals(teacher, len(tries))
+        check_refusals(emulator, len(tries))
         trajectories = [one for one in held if isinstance(one, Trajectory)]
         for one in held:
             if isinstance(one, Reject):

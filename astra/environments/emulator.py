@@ -32,9 +32,7 @@ FAULTS = {
 }
 
 READING_VERBS = frozenset(
-    "browse calculate check compare compute convert count describe detect download estimate explain export fetch find"
-    " get inspect list look lookup preview query read resolve search show summarize track translate validate verify view"
-    .split()
+    ["browse", "calculate", "check", "compare", "compute", "convert", "count", "describe", "detect", "download", "estimate", "explain", "export", "fetch", "find", "get", "inspect", "list", "look", "lookup", "preview", "query", "read", "resolve", "search", "show", "summarize", "track", "translate", "validate", "verify", "view"]
 )  # fmt: skip
 
 

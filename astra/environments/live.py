@@ -56,6 +56,10 @@ class LiveSessions:
             session = await self._session(server)
             try:
                 self._known[key] = await session.call(tool, arguments)
+            except asyncio.CancelledError:
+                if self._sessions.get(server) is session:
+                    raise  # this conversation is cancelled, not the call
+                raise LiveCallFailed(f"live server {server}: its session ended during a call") from None
             except LiveError as error:
                 await self._drop(server, session, error)
                 raise LiveCallFailed(str(error)) from error

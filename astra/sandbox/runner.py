@@ -9,7 +9,7 @@ bytes of length (big-endian), then UTF-8 JSON; one answer a request.
     again   {op, id, function, calls, timeout_s, seed, clock_s}         ... and forks a child for these calls
 
 ``calls`` are keyword arguments, all made in one child in their order. A child is confined (user, Landlock, seccomp,
-limits), answers over a pipe of its own, and is killed and reaped afterwards. No code but this file's runs in the server.
+limits), answers over a pipe of its own, and is killed and reaped afterwards. The server runs no code but this file's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import _thread
 import bisect  # noqa: F401  from here to the blank line: loaded before the fork, so that a tool's import costs nothing
 import calendar  # noqa: F401
 import collections  # noqa: F401
+import contextlib
 import copy  # noqa: F401
 import ctypes
 import dataclasses  # noqa: F401
@@ -123,7 +124,7 @@ class Filter:
 
     def apply(self) -> bool:
         """Put it on this process for good."""
-        return LIBC.prctl(22, 2, ctypes.byref(self._program), 0, 0) == 0
+        return bool(LIBC.prctl(22, 2, ctypes.byref(self._program), 0, 0) == 0)
 
 
 def _instructions(holder: bool) -> Iterable[tuple[int, int, int, int]]:
@@ -213,7 +214,7 @@ def confine(filter_: Filter, rules: int | None, uid: int) -> None:
 
 
 def limit(memory_bytes: int, cpu_s: int | None) -> None:
-    """No core dumps, no file growth, 32 descriptors, this much memory; ``cpu_s`` None leaves the processor time open."""
+    """No core dumps, no file growth, 32 descriptors, this much memory; ``cpu_s`` None: any processor time."""
     bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 32), (resource.RLIMIT_FSIZE, 0),
               (resource.RLIMIT_AS, memory_bytes)]  # fmt: skip
     if cpu_s is not None:
@@ -221,10 +222,8 @@ def limit(memory_bytes: int, cpu_s: int | None) -> None:
     for what, value in bounds:
         resource.setrlimit(what, (value, value))
     for what in (resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # some kernels know neither; seccomp denies their calls anyway
             resource.setrlimit(what, (0, 0))
-        except (OSError, ValueError):  # some kernels know neither; seccomp denies their calls anyway
-            pass
 
 
 # ---------------------------------------------------------------- results as JSON
@@ -304,7 +303,7 @@ def shift_clock(seconds: int) -> None:
 
         @classmethod
         def utcnow(cls) -> Any:
-            return cls.fromtimestamp(now() + seconds, datetime.timezone.utc).replace(tzinfo=None)
+            return cls.fromtimestamp(now() + seconds, datetime.UTC).replace(tzinfo=None)
 
         @classmethod
         def today(cls) -> Any:
@@ -328,7 +327,7 @@ class Pipes(NamedTuple):
 def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] | None, server: Server) -> NoReturn:
     """Make the calls of a request in this process, which ends with it. ``namespace`` None: run the code first."""
     # Bound before the code can replace them in their modules.
-    leave, write, pack, flush, encode, count = os._exit, os.write, struct.pack, sys.stdout, ENCODE, _thread._count
+    leave, write, pack, stdout, encode, count = os._exit, os.write, struct.pack, sys.stdout, ENCODE, _thread._count
     try:
         os.dup2(server.null, 0)
         os.dup2(pipes.printed, 1)
@@ -337,10 +336,8 @@ def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] |
             os.dup2(pipes.result, RESULT_FD)
         for fd in range(RESULT_FD + 1, 64):
             if fd != server.rules:
-                try:
+                with contextlib.suppress(OSError):
                     os.close(fd)
-                except OSError:
-                    pass
         limit(server.memory_bytes, int(request["timeout_s"]) + 1)
         confine(server.for_calls, server.rules, server.uid)
         if server.rules is not None:
@@ -349,10 +346,8 @@ def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] |
         if request["clock_s"]:
             shift_clock(request["clock_s"])
         answer = {"outcomes": outcomes(request, namespace), "threads": count()}
-        try:
-            flush.flush()
-        except BaseException:
-            pass
+        with contextlib.suppress(BaseException):
+            stdout.flush()
         frame = encode(answer).encode()
         frame = pack(">I", len(frame)) + frame
         while frame:
@@ -450,10 +445,8 @@ def collect(result: int, printed: int, timeout_s: float) -> Collected:
                 done = need is not None and len(frame) >= need
     if stopped is None:
         os.set_blocking(printed, False)
-        try:
+        with contextlib.suppress(BlockingIOError):
             text += os.read(printed, MAX_PRINTED)
-        except BlockingIOError:
-            pass
     whole = need is not None and len(frame) >= need
     return Collected(stopped, bytes(frame[4:need]) if whole else b"", bytes(text[:MAX_PRINTED]))
 

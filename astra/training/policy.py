@@ -43,13 +43,13 @@ def new_policy(shape: Shape, chat: Chat, seed: int) -> PreTrainedModel:
         bos_token_id=None,
         eos_token_id=chat.end,
     )
-    return cast(PreTrainedModel, Qwen3ForCausalLM(config))
+    return cast("PreTrainedModel", Qwen3ForCausalLM(config))
 
 
 def load_policy(name: Path | str) -> PreTrainedModel:
     """The weights of a folder or a hub model, in float32 on a CPU and bfloat16 on a GPU."""
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    return cast(PreTrainedModel, AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype))
+    return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype))
 
 
 def save_policy(model: PreTrainedModel, chat: Chat, folder: Path) -> None:

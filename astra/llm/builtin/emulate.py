@@ -142,10 +142,12 @@ def _world(tool: str, arguments: dict[str, Any], history: list[dict[str, Any]]) 
         objects = _objects(earlier["result"])
         if _verb(earlier["tool"]) in CREATING and objects:
             created.append({**_plain(earlier["arguments"]), **_plain(objects[0])})
-        if identity and not creating:
+        if identity and not (creating and _verb(earlier["tool"]) in CREATING):
             for thing in ({**earlier["arguments"], **(_plain(objects[0]) if objects else {})}, *objects):
                 if any(str(value) in map(str, _plain(thing).values()) for value in identity.values()):
                     known.update(_plain(thing))
+    if creating:  # what is made anew has names and states of its own; prices and places stay
+        known = {name: value for name, value in known.items() if not _is_id(name)}
     return World(json.dumps([_noun(tool), about, turn]), _noun(tool), arguments, known, tuple(created))
 
 
@@ -229,9 +231,7 @@ def _settled(name: str, schema: dict[str, Any], kind: str, path: tuple[str, ...]
     if given is None and top and words(name) == ["id"]:
         own = [value for other, value in world.arguments.items() if words(other)[-1:] == ["id"]]
         given = own[0] if len(own) == 1 else None
-    if given is None and top and name not in VOLATILE:
-        given = world.known.get(name)
-    elif given is None and top and words(name)[-1:] in (["status"], ["state"]):
+    if (given is None and top and name not in VOLATILE) or (given is None and top and words(name)[-1:] in (["status"], ["state"])):
         given = world.known.get(name)
     return given if given is not None and _fits(given, schema, kind) else None
 
@@ -286,7 +286,7 @@ def _remembered(item: dict[str, Any], world: World) -> list[Any]:
     required = item.get("required", list(item.get("properties", {})))
     if not (required and any(_is_id(name) for name in required)):
         return []
-    properties = item["properties"] if "properties" in item else {}
+    properties = item.get("properties", {})
     fitting = [one for one in world.created if all(name in one for name in required)]
     return [{name: one[name] for name in properties if name in one} for one in fitting]
 

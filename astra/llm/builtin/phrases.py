@@ -1,4 +1,4 @@
-"""The language that the built-in task writer and the built-in agent share. Rules:
+r"""The language that the built-in task writer and the built-in agent share. Rules:
 
 1. A step is its tool's clause: the first sentence of the description as an imperative, first letter small, no full stop.
 2. What the user gives stands after the clause as ``with <parameter words> "value"``, joined by commas and ``and``. Quotes
@@ -54,20 +54,7 @@ def words(name: str) -> str:
 
 _THIRD_PERSON = re.compile(r"^([a-z]+?)(ies|(?<=ch|sh|ss)es|(?<=[^s])s)$")
 _NOT_VERBS = {"this", "is", "as", "its", "news", "status", "details", "statistics", "results", "address", "access"}
-_VERBS = set(
-    "add apply approve archive assign book browse build calculate cancel change check clear close commit compare compute"
-    " convert copy count create decode delete describe detect download edit encode estimate evaluate execute explain export"
-    " extract fetch file filter find follow format generate geocode get give import insert invite issue join list load lock"
-    " log look lookup make mark merge modify move open order parse pay place plan play post predict print process publish"
-    " purchase query rank read recommend record refund register remove rename render replace reply report request reserve"
-    " reset resolve retrieve return run save schedule score search send set share show sign sort split start stop store"
-    " submit subscribe suggest summarize switch sync tag take track transfer translate turn unlock unsubscribe update"
-    " upload use validate verify view withdraw write access analyze authenticate broadcast capture classify collect"
-    " configure connect delegate deploy disable display enable enumerate enqueue flag forward identify initialize inspect"
-    " install invoke measure monitor normalize notify obtain optimize perform ping preview provide push recall restore"
-    " route scan select simulate stage switch test toggle trigger unarchive vote watch attach drop end enrol enroll extend"
-    " forecast lend put quote redirect scale unstage".split()
-)
+_VERBS = {"add", "apply", "approve", "archive", "assign", "book", "browse", "build", "calculate", "cancel", "change", "check", "clear", "close", "commit", "compare", "compute", "convert", "copy", "count", "create", "decode", "delete", "describe", "detect", "download", "edit", "encode", "estimate", "evaluate", "execute", "explain", "export", "extract", "fetch", "file", "filter", "find", "follow", "format", "generate", "geocode", "get", "give", "import", "insert", "invite", "issue", "join", "list", "load", "lock", "log", "look", "lookup", "make", "mark", "merge", "modify", "move", "open", "order", "parse", "pay", "place", "plan", "play", "post", "predict", "print", "process", "publish", "purchase", "query", "rank", "read", "recommend", "record", "refund", "register", "remove", "rename", "render", "replace", "reply", "report", "request", "reserve", "reset", "resolve", "retrieve", "return", "run", "save", "schedule", "score", "search", "send", "set", "share", "show", "sign", "sort", "split", "start", "stop", "store", "submit", "subscribe", "suggest", "summarize", "switch", "sync", "tag", "take", "track", "transfer", "translate", "turn", "unlock", "unsubscribe", "update", "upload", "use", "validate", "verify", "view", "withdraw", "write", "access", "analyze", "authenticate", "broadcast", "capture", "classify", "collect", "configure", "connect", "delegate", "deploy", "disable", "display", "enable", "enumerate", "enqueue", "flag", "forward", "identify", "initialize", "inspect", "install", "invoke", "measure", "monitor", "normalize", "notify", "obtain", "optimize", "perform", "ping", "preview", "provide", "push", "recall", "restore", "route", "scan", "select", "simulate", "stage", "test", "toggle", "trigger", "unarchive", "vote", "watch", "attach", "drop", "end", "enrol", "enroll", "extend", "forecast", "lend", "put", "quote", "redirect", "scale", "unstage"}
 
 
 def imperative(word: str) -> str | None:

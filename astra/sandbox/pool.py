@@ -1,0 +1,65 @@
+"""Several workers side by side: jobs in, results in the order of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import NamedTuple
+
+from astra.sandbox.types import Job, Result
+from astra.sandbox.worker import Conditions, Worker
+
+# Two settings of everything that a tool's answer must not depend on; the second is about eleven years later.
+CONDITIONS = (Conditions(), Conditions(hash_seed=4_242, random_seed=97, clock_s=350_000_000))
+
+
+class Twice(NamedTuple):
+    """One job under both conditions."""
+
+    first: list[Result]
+    second: list[Result]
+
+
+class Pool:
+    """Workers under alternating conditions; at least two, so that every job can be run under both."""
+
+    def __init__(self, start: Callable[[Conditions, int], Worker], workers: int) -> None:
+        if workers < 2:
+            raise ValueError(f"a pool has at least two workers, got {workers}")
+        self.workers = [start(CONDITIONS[slot % len(CONDITIONS)], slot) for slot in range(workers)]
+        self.backend = self.workers[0].backend
+
+    def map(self, jobs: Sequence[Job]) -> list[list[Result]]:
+        """Every job once, on whichever worker is free. Raises SandboxUnavailable."""
+        return self._on(self.workers, jobs)
+
+    def twice(self, jobs: Sequence[Job]) -> list[Twice]:
+        """Every job under both conditions, in fresh processes of different servers. Raises SandboxUnavailable."""
+        groups = [self.workers[slot :: len(CONDITIONS)] for slot in range(len(CONDITIONS))]
+        with ThreadPoolExecutor(len(groups)) as threads:
+            first, second = threads.map(lambda group: self._on(group, jobs), groups)
+        return [Twice(*both) for both in zip(first, second, strict=True)]
+
+    def _on(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[list[Result]]:
+        results: list[list[Result]] = [[] for _ in jobs]
+        following = count()
+
+        def work(worker: Worker) -> None:
+            while (one := next(following)) < len(jobs):
+                results[one] = worker.run(jobs[one])
+
+        with ThreadPoolExecutor(len(workers)) as threads:
+            for done in [threads.submit(work, worker) for worker in workers]:
+                done.result()
+        return results
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

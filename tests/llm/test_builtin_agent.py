@@ -1,0 +1,241 @@
+"""The rule-based agent: plans from text and documents, recovers from failures, ends honestly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from astra.agent import Conversation, Limits, converse
+from astra.environments import Observation
+from astra.llm.builtin import phrases
+from astra.llm.builtin.agent import turn
+from astra.llm.builtin.plan import found_in
+from astra.llm.types import Completion, ModelParams, Request
+from astra.records import Message, ToolCall, ToolSpec
+
+FACTS = {
+    ("airport_city", "LHR"): "London",
+    ("airport_icao", "LHR"): "EGLL",
+    ("city_country", "London"): "United Kingdom",
+    ("country_currency", "United Kingdom"): "GBP",
+    ("country_capital", "Bosnia and Herzegovina"): "Sarajevo",
+    ("country_population", "Spain"): 46723749,
+}
+LABELS = {
+    "airport_city": "Host city", "airport_icao": "ICAO code", "city_country": "Home country",
+    "country_currency": "Currency", "country_capital": "Capital", "country_population": "National population",
+}  # fmt: skip
+FLEET = {
+    "find_port": ("Find the code of the ferry port of a town.", {"town": "string"}, {"port_code": "LYM"}),
+    "list_sailings": (
+        "List the sailings from a port on a day.",
+        {"from_port": "string", "day": "string"},
+        {"sailings": [{"sailing_id": "S-1", "left": 4}, {"sailing_id": "S-2", "left": 9}]},
+    ),
+    "book_sailing": (
+        "Book places on a sailing.",
+        {"sailing_id": "string", "n_passengers": "integer"},
+        {"booking_ref": "AB12", "status": "confirmed"},
+    ),
+}
+
+
+def lookup_tools(*without: str) -> tuple[ToolSpec, ...]:
+    made = []
+    for name, label in LABELS.items():
+        table = name.split("_")[0]
+        article = "an" if table[0] in "aeiou" else "a"
+        schema = {"type": "object", "properties": {table: {"type": "string"}}, "required": [table]}
+        made.append(ToolSpec(name=name, description=f"{label} of {article} {table}.", parameters=schema))
+    return tuple(tool for tool in made if tool.name not in without)
+
+
+def fleet_tools(*without: str) -> tuple[ToolSpec, ...]:
+    return tuple(
+        ToolSpec(
+            name=name,
+            description=text,
+            parameters={
+                "type": "object",
+                "properties": {one: {"type": kind} for one, kind in parameters.items()},
+                "required": list(parameters),
+            },
+        )
+        for name, (text, parameters, _) in FLEET.items()
+        if name not in without
+    )
+
+
+class World:
+    """Both sets of tools, with failures as told: one text per call, in order, None for a call that works."""
+
+    def __init__(self, tools: tuple[ToolSpec, ...], failures: Iterator[str | None] = iter(())) -> None:
+        self.tools = tools
+        self.failures = failures
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    async def call(self, call: ToolCall) -> Observation:
+        name, arguments = call.function.name, json.loads(call.function.arguments)
+        self.calls.append((name, arguments))
+        failure = next(self.failures, None)
+        if failure is not None:
+            return Observation(failure, True, "emulator")
+        if name in FLEET:
+            missing = [one for one in FLEET[name][1] if one not in arguments]
+            if missing:
+                return Observation(f"missing parameter: {missing[0]}", True, "emulator")
+            return Observation(json.dumps(FLEET[name][2]), False, "emulator")
+        table, key = next(iter(arguments.items()))
+        if (name, key) not in FACTS:
+            return Observation(f"unknown {table}: {key}", True, "live")
+        return Observation(json.dumps({"result": FACTS[name, key]}), False, "live")
+
+
+class Rules:
+    """The agent as a policy."""
+
+    def __init__(self, temperature: float, seed: int) -> None:
+        self.model = ModelParams(transport="builtin", name="rules", temperature=temperature, max_tokens=4096)
+        self.seed = seed
+
+    async def reply(
+        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], sample: int, max_tokens: int
+    ) -> Completion:
+        return turn(Request(self.model, messages, tools), random.Random(f"{self.seed}:{len(messages)}"))
+
+
+def talk(question: str, world: World, temperature: float = 0.0, seed: int = 0) -> Conversation:
+    opening = (Message(role="system", content="Use the tools."), Message(role="user", content=question))
+    return asyncio.run(converse(Rules(temperature, seed), world, opening, Limits(max_turns=20, max_tokens=4096)))
+
+
+def answer(end: Conversation) -> str:
+    return end.messages[-1].content or ""
+
+
+def thoughts(end: Conversation) -> list[str]:
+    return [m.content or "" for m in end.messages if m.role == "assistant" and m.tool_calls]
+
+
+HOPS = "For airport LHR, find the host city, then its home country, then its currency."
+NESTED = "What is the currency of the home country of the host city of airport LHR?"
+
+
+@pytest.mark.parametrize("question", [HOPS, NESTED])
+def test_both_word_orders_of_a_multi_hop_question_take_the_same_calls(question):
+    end = talk(question, world := World(lookup_tools()))
+    assert world.calls == [
+        ("airport_city", {"airport": "LHR"}),
+        ("city_country", {"city": "London"}),
+        ("country_currency", {"country": "United Kingdom"}),
+    ]
+    assert thoughts(end) == [
+        "Next: host city of LHR.",
+        "Next: home country of London.",
+        "Next: currency of United Kingdom.",
+    ]
+    assert answer(end) == "The answer is GBP."
+
+
+def test_parallel_branches_are_answered_together():
+    branches = [
+        phrases.Branch("airport", "LHR", ("ICAO code",)),
+        phrases.Branch("country", "Bosnia and Herzegovina", ("capital",)),
+        phrases.Branch("country", "Spain", ("national population",)),
+    ]
+    for write in (phrases.forward_question, phrases.nested_question):
+        end = talk(write(branches, random.Random(3)), World(lookup_tools()))
+        assert answer(end) == "The answer is EGLL, Sarajevo and 46723749."
+
+
+def test_a_missing_tool_is_said_before_any_call():
+    end = talk(NESTED, world := World(lookup_tools("country_currency")))
+    assert answer(end) == "I cannot answer: no tool gives the currency."
+    assert world.calls == []
+
+
+def test_an_unknown_entity_ends_with_what_the_tool_said():
+    end = talk("For airport XXX, find the host city.", World(lookup_tools()))
+    assert answer(end) == "I could not find the host city: unknown airport: XXX."
+
+
+def test_a_value_that_names_no_entity_cannot_be_followed():
+    question = "For country Spain, find the national population, then its capital."
+    assert answer(talk(question, World(lookup_tools()))).startswith("I could not find the capital:")
+
+
+BOOKING = (
+    'Please find the code of the ferry port of a town with town "Lyme", then use that result to list the sailings from a '
+    'port on a day with day "2026-05-04", then use that result to book places on a sailing with n passengers "2".'
+)
+
+
+def test_arguments_come_from_the_request_and_from_earlier_results():
+    end = talk(BOOKING, world := World(fleet_tools()))
+    assert world.calls == [
+        ("find_port", {"town": "Lyme"}),
+        ("list_sailings", {"from_port": "LYM", "day": "2026-05-04"}),
+        ("book_sailing", {"sailing_id": "S-1", "n_passengers": 2}),
+    ]
+    assert all(value in answer(end) for value in ("LYM", "S-1", "AB12", "confirmed"))
+
+
+def test_a_passing_failure_is_tried_again():
+    end = talk(BOOKING, world := World(fleet_tools(), iter(["Request timed out after 30 s.", None, None])))
+    assert world.calls[0] == world.calls[1]
+    assert "Request timed out after 30 s" in thoughts(end)[1]
+    assert "AB12" in answer(end)
+
+
+def test_a_failure_that_stays_is_given_up_and_said_with_what_is_done():
+    failures: Iterator[str | None] = iter([None, *["Could not connect to the server."] * 9])
+    end = talk(BOOKING, world := World(fleet_tools(), failures))
+    assert len(world.calls) == 4
+    assert answer(end) == (
+        "I could not list the sailings from a port on a day: Could not connect to the server. I tried 3 times. "
+        "Before that: port code LYM."
+    )
+
+
+def test_an_error_of_the_server_is_not_tried_again():
+    end = talk(BOOKING, world := World(fleet_tools(), iter(["port closed on Sundays"])))
+    assert len(world.calls) == 1
+    assert answer(end).startswith("I could not find the code of the ferry port of a town: port closed on Sundays")
+
+
+def test_a_step_that_no_tool_does_is_said():
+    end = talk(BOOKING, World(fleet_tools("book_sailing")))
+    assert answer(end) == "I could not do this: none of the tools can book places on a sailing."
+
+
+def test_a_request_in_no_known_language_is_answered_honestly():
+    assert answer(talk("Hello there!", World(fleet_tools()))).startswith("I could not tell")
+
+
+@pytest.mark.parametrize(
+    ("question", "tools", "final"),
+    [(HOPS, lookup_tools, "The answer is GBP."), (BOOKING, fleet_tools, "AB12")],
+)
+def test_slips_happen_once_at_most_are_recovered_from_and_need_a_temperature(
+    question: str, tools: Callable[[], tuple[ToolSpec, ...]], final: str
+):
+    n_plain = len(talk(question, World(tools())).messages)
+    ends = [talk(question, World(tools()), temperature=0.7, seed=seed) for seed in range(80)]
+    slipped = [end for end in ends if len(end.messages) > n_plain]
+    assert 2 <= len(slipped) <= 40
+    assert all(len(end.messages) == n_plain + 2 for end in slipped)
+    assert all(final in answer(end) for end in ends)
+
+
+def test_a_result_is_searched_by_name_and_by_type():
+    result = {"port": {"id": 7, "name": "Lyme"}, "count": 3}
+    assert found_in(result, "port_id", {"type": "integer"}, "thing") == (3, 7)
+    assert found_in(result, "port_id", {"type": "string"}, "thing") == (3, "7")
+    assert found_in(result, "name", {"type": "string"}, "thing") == (5, "Lyme")
+    assert found_in({"codes": ["A", "B"]}, "codes", {"type": "array", "items": {"type": "string"}}, "x") == (5, ["A", "B"])
+    assert found_in({"flag": True}, "count", {"type": "integer"}, "x") is None
