@@ -1,8 +1,8 @@
 """The loop of one conversation: a policy writes turns, an environment answers its tool calls, until a final answer.
 
-Paper section 3.2.3. The loop takes a model's reply as it comes: thoughts are told from text, arguments are decoded by the
-tool's schema (what was mended is noted on the tool message), calls of tools that are not offered are answered with the
-names that are, and a reply that was cut is asked for once more with twice the tokens and never executed.
+Paper section 3.2.3. The loop takes a model's reply as it comes: thoughts are told from text, arguments are decoded by
+the tool's schema (what was mended is noted on the tool message), calls of tools that are not offered are answered with
+the names that are, and a reply that was cut is asked for once more with twice the tokens and never executed.
 
 Departures: the authors' code keeps a conversation that its machinery broke; here EnvironmentUnavailable and
 EndpointUnavailable pass through, so that a broken server can never become a tool result.

@@ -38,7 +38,7 @@ from astra.stage import Contract, Run, StageError
 class Params(Section):
     attempts: int = Field(ge=1, description="Conversations per task.")
     max_turns: int = Field(ge=1, description="Assistant turns per conversation (authors' code: 20).")
-    max_tools: int = Field(ge=1, description="Tools offered: those of the task and others of its servers up to this many.")
+    max_tools: int = Field(ge=1, description="Tools offered: the task's and others of its servers, this many.")
     withhold_rate: float = Field(ge=0, le=1, description="Share of attempts without one of the needed tools.")
     fault_rate: float = Field(ge=0, le=1, description="Probability that an emulated call fails (paper: 0.2).")
     emulator_reasks: int = Field(ge=0, le=5, description="Further tries for an emulator reply that breaks the schema.")
@@ -195,7 +195,7 @@ async def hold_all(
     tries: Sequence[Try],
     concurrency: int,
     hold_one: Callable[[Try], Awaitable[Trajectory | Reject]],
-    seen: Callable[[], None],
+    seen: Callable[[], object],
 ) -> list[Trajectory | Reject]:
     """All conversations, so many at a time, in the order of the tries; the first failure of the machinery ends them."""
     gate = asyncio.Semaphore(concurrency)
@@ -242,13 +242,14 @@ def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str,
 def figures(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """What the paper reports of its set, and how its calls went."""
     answers = [message for one in trajectories for message in one.messages if message.role == "tool"]
+    called = {(one.server_ids, message.name) for one in trajectories for message in one.messages if message.name}
     executed = Counter(message.executed_by for message in answers)
     n, emulated = len(trajectories), executed["emulator"]
     return {
         "stops": dict(sorted(Counter(one.stop for one in trajectories).items())),
         "messages_per_conversation": _share(sum(len(one.messages) for one in trajectories), n),
         "calls_per_conversation": _share(len(answers), n),
-        "distinct_tools_called": len({(one.server_ids, m.name) for one in trajectories for m in one.messages if m.name}),
+        "distinct_tools_called": len(called),
         "tool_calls": len(answers),
         "live_calls": executed["live"],
         "emulated_calls": emulated,
@@ -292,6 +293,7 @@ def main() -> None:
             if isinstance(one, Reject):
                 run.reject(one.id, one.reason, one.detail)
         run.n_out = run.write("trajectories", trajectories)
+        run.usage = f"{teacher.calls + emulator.calls} calls ({teacher.cached + emulator.cached} cached)"
         run.metrics = {**figures(trajectories), "teacher": teacher.metrics(), "emulator": emulator.metrics()}
 
 

@@ -23,7 +23,10 @@ from astra.llm.types import Completion
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
 
 LIMITS = Limits(max_turns=6, max_tokens=64)
-OPENING = (Message(role="system", content="Use the tools."), Message(role="user", content="How high is the tide at Lyme?"))
+OPENING = (
+    Message(role="system", content="Use the tools."),
+    Message(role="user", content="How high is the tide at Lyme?"),
+)
 NOTE = {
     "type": "object",
     "properties": {"port": {"type": "string"}, "text": {"type": "string"}},
@@ -197,7 +200,9 @@ def test_no_arguments_are_an_empty_object(text: str) -> None:
     assert decode_arguments(text, ENCODED).arguments == {}
 
 
-@pytest.mark.parametrize("text", ["[]", '"just text"', '{"fields": {"qty": 3}}{"x": 1}', '{"fields": NaN}', "port=Lyme"])
+@pytest.mark.parametrize(
+    "text", ["[]", '"just text"', '{"fields": {"qty": 3}}{"x": 1}', '{"fields": NaN}', "port=Lyme"]
+)
 def test_what_is_no_object_goes_back_to_the_model_and_is_not_executed(text: str) -> None:
     world = Harbour(tool("put", ENCODED))
     end = play(Scripted([reply(None, call("put", text)), reply("I could not.")]), world)

@@ -1,12 +1,12 @@
 """Tools of which only the document is there, answered by a model that plays their server.
 
-Paper section 3.2.3. The model sees every earlier call of the session with its result, so that there is one world; what can
-be held mechanically is: arguments are checked before and results after the model, and a reading that is repeated with
-nothing written in between returns what it returned. Failures of the network are drawn from a seeded stream per call and
-stand in ``Observation.fault``; such a call never reached the server and changes nothing.
+Paper section 3.2.3. The model sees every earlier call of the session with its result, so that there is one world; what
+can be held mechanically is: arguments are checked before and results after the model, and a reading that is repeated
+with nothing written in between returns what it returned. Failures of the network are drawn from a seeded stream per
+call and stand in ``Observation.fault``; such a call never reached the server and changes nothing.
 
-Departures: the authors' emulator sees the last five calls only, takes prose for a result, is shown the user's question in
-half of the conversations (ours never is: a server does not know why it is called), and has no stream of failures.
+Departures: the authors' emulator sees the last five calls only, takes prose for a result, is shown the user's question
+in half of the conversations (ours never is: a server does not know why it is called), and has no stream of failures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jsonschema
 
@@ -31,9 +31,12 @@ FAULTS = {
     "server_error": "Internal server error (500).",
 }
 
-READING_VERBS = frozenset(
-    ["browse", "calculate", "check", "compare", "compute", "convert", "count", "describe", "detect", "download", "estimate", "explain", "export", "fetch", "find", "get", "inspect", "list", "look", "lookup", "preview", "query", "read", "resolve", "search", "show", "summarize", "track", "translate", "validate", "verify", "view"]
-)  # fmt: skip
+READING_VERBS = frozenset({
+    "browse", "calculate", "check", "compare", "compute", "convert", "count", "describe", "detect", "download",
+    "estimate", "explain", "export", "fetch", "find", "get", "inspect", "list", "look", "lookup", "preview",
+    "query", "read", "resolve", "search", "show", "summarize", "track", "translate", "validate", "verify",
+    "view",
+})  # fmt: skip
 
 
 class EmulatorReplyInvalid(Exception):
@@ -108,7 +111,7 @@ class Emulator:
 
     async def _ask(self, tool: ToolSpec, arguments: dict[str, Any]) -> Exchange:
         """What the model says that the server returns; an unusable reply is answered with what is wrong with it."""
-        messages = (Message(role="user", content=self._prompt(tool, arguments)),)
+        messages: tuple[Message, ...] = (Message(role="user", content=self._prompt(tool, arguments)),)
         for again in range(self.reasks + 1):
             reply = await self.client.ask(Request(model=self.model, messages=messages, seed=self.seed, sample=again))
             try:
@@ -154,14 +157,17 @@ def reads_only(tool: str) -> bool:
 
 def argument_errors(tool: ToolSpec, arguments: dict[str, Any]) -> str:
     """What a server says of arguments that its schema does not take; empty where they fit."""
-    errors = sorted(jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments), key=lambda one: one.json_path)
+    errors = sorted(
+        jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments), key=lambda one: one.json_path
+    )
     return "; ".join(_argument_error(one) for one in errors[:3])
 
 
 def _argument_error(error: jsonschema.ValidationError) -> str:
     where = error.json_path.removeprefix("$").removeprefix(".")
     if error.validator == "required":
-        missing = next(name for name in error.validator_value if name not in error.instance)
+        required, instance = cast("list[str]", error.validator_value), cast("dict[str, Any]", error.instance)
+        missing = next(name for name in required if name not in instance)
         return f"missing parameter: {where}.{missing}".replace(": .", ": ")
     return f"invalid parameter {where or 'object'}: {error.message[:200]}"
 

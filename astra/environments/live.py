@@ -81,8 +81,8 @@ class LiveSessions:
             except LiveError as error:
                 self._last_error[server] = str(error)
         raise EnvironmentUnavailable(
-            f"live server {server}: failed {STARTS} times, the last: {self._last_error[server]}. Finished model replies "
-            f"are kept; when the server works again: dvc repro trajectories"
+            f"live server {server}: failed {STARTS} times, the last: {self._last_error[server]}. Finished model "
+            f"replies are kept; when the server works again: dvc repro trajectories"
         )
 
     async def _drop(self, server: str, session: LiveServer, error: LiveError) -> None:

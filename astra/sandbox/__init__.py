@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from astra.sandbox.landlock import landlock_worker
-from astra.sandbox.pool import CONDITIONS, Pool, Twice
+from astra.sandbox.pool import CONDITIONS, Pool
 from astra.sandbox.types import (
     TIMEOUT_S,
     Job,
@@ -95,7 +95,6 @@ __all__ = [
     "SandboxUnavailable",
     "Session",
     "Status",
-    "Twice",
     "Worker",
     "open_pool",
     "open_sandbox",

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import NamedTuple
 
 from astra.sandbox.types import Job, Result
 from astra.sandbox.worker import Conditions, Worker
 
 # Two settings of everything that a tool's answer must not depend on; the second is about eleven years later.
 CONDITIONS = (Conditions(), Conditions(hash_seed=4_242, random_seed=97, clock_s=350_000_000))
-
-
-class Twice(NamedTuple):
-    """One job under both conditions."""
-
-    first: list[Result]
-    second: list[Result]
 
 
 class Pool:
@@ -34,12 +26,12 @@ class Pool:
         """Every job once, on whichever worker is free. Raises SandboxUnavailable."""
         return self._on(self.workers, jobs)
 
-    def twice(self, jobs: Sequence[Job]) -> list[Twice]:
-        """Every job under both conditions, in fresh processes of different servers. Raises SandboxUnavailable."""
+    def both(self, first: Sequence[Job], second: Sequence[Job]) -> tuple[list[list[Result]], list[list[Result]]]:
+        """Two lists of jobs, each under one of the two conditions, on different servers. Raises SandboxUnavailable."""
         groups = [self.workers[slot :: len(CONDITIONS)] for slot in range(len(CONDITIONS))]
         with ThreadPoolExecutor(len(groups)) as threads:
-            first, second = threads.map(lambda group: self._on(group, jobs), groups)
-        return [Twice(*both) for both in zip(first, second, strict=True)]
+            results = list(threads.map(self._on, groups, (first, second)))
+        return results[0], results[1]
 
     def _on(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[list[Result]]:
         results: list[list[Result]] = [[] for _ in jobs]

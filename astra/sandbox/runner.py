@@ -334,10 +334,9 @@ def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] |
         os.dup2(pipes.printed, 2)
         if pipes.result != RESULT_FD:
             os.dup2(pipes.result, RESULT_FD)
-        for fd in range(RESULT_FD + 1, 64):
-            if fd != server.rules:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
+        rules = server.rules or RESULT_FD
+        os.closerange(RESULT_FD + 1, rules)
+        os.closerange(rules + 1, 64)
         limit(server.memory_bytes, int(request["timeout_s"]) + 1)
         confine(server.for_calls, server.rules, server.uid)
         if server.rules is not None:

@@ -1,4 +1,4 @@
-"""The host's side of one fork server: frames out, frames in, a deadline of its own, and a new server when one is lost."""
+"""The host's side of one fork server: frames out, frames in, a deadline of its own, a new server for a lost one."""
 
 from __future__ import annotations
 

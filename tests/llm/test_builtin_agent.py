@@ -74,9 +74,9 @@ def fleet_tools(*without: str) -> tuple[ToolSpec, ...]:
 class World:
     """Both sets of tools, with failures as told: one text per call, in order, None for a call that works."""
 
-    def __init__(self, tools: tuple[ToolSpec, ...], failures: Iterator[str | None] = iter(())) -> None:
+    def __init__(self, tools: tuple[ToolSpec, ...], failures: Iterator[str | None] | None = None) -> None:
         self.tools = tools
-        self.failures = failures
+        self.failures = failures or iter(())
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     async def call(self, call: ToolCall) -> Observation:
@@ -237,5 +237,8 @@ def test_a_result_is_searched_by_name_and_by_type():
     assert found_in(result, "port_id", {"type": "integer"}, "thing") == (3, 7)
     assert found_in(result, "port_id", {"type": "string"}, "thing") == (3, "7")
     assert found_in(result, "name", {"type": "string"}, "thing") == (5, "Lyme")
-    assert found_in({"codes": ["A", "B"]}, "codes", {"type": "array", "items": {"type": "string"}}, "x") == (5, ["A", "B"])
+    assert found_in({"codes": ["A", "B"]}, "codes", {"type": "array", "items": {"type": "string"}}, "x") == (
+        5,
+        ["A", "B"],
+    )
     assert found_in({"flag": True}, "count", {"type": "integer"}, "x") is None

@@ -75,7 +75,11 @@ def test_what_was_deleted_is_not_found() -> None:
     [
         {"type": "object", "properties": {"price": {"type": "number", "minimum": 5, "maximum": 6}}},
         {"type": "object", "properties": {"n": {"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5}}},
-        {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}-\\d{2}$"}}, "required": ["code"]},
+        {
+            "type": "object",
+            "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}-\\d{2}$"}},
+            "required": ["code"],
+        },
         {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 2, "$defs": {"a": {"enum": ["x", "y"]}}},
         {"anyOf": [{"type": "null"}, {"type": "string", "format": "uuid"}]},
         {"allOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}]},
@@ -92,9 +96,19 @@ def test_results_satisfy_their_schema(schema: dict[str, Any]) -> None:
 def test_given_values_are_echoed_and_a_total_counts_its_list() -> None:
     schema = {
         "type": "object",
-        "properties": {"city": {"type": "string"}, "total": {"type": "integer"}, "stays": {"type": "array", "items": ISSUE}},
+        "properties": {
+            "city": {"type": "string"},
+            "total": {"type": "integer"},
+            "stays": {"type": "array", "items": ISSUE},
+        },
     }
     result = ask("search_stays", {"city": "Oslo"}, schema)["result"]
     assert result["city"] == "Oslo"
     assert result["total"] == len(result["stays"])
     assert json.dumps(result) == json.dumps(ask("search_stays", {"city": "Oslo"}, schema)["result"])
+
+
+def test_times_lie_on_the_day_that_the_call_names():
+    schema = {"type": "object", "properties": {"departs_at": {"type": "string", "format": "date-time"}}}
+    assert ask("list_sailings", {"day": "2026-05-04"}, schema)["result"]["departs_at"].startswith("2026-05-04T")
+    assert ask("list_sailings", {"day": "2026-02-31"}, schema)["result"]["departs_at"].startswith("2026-")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from astra.llm.builtin import arenas, emulate
+from astra.llm.builtin import agent, arenas, emulate
 from astra.llm.errors import RequestRefused
 from astra.llm.types import Completion, Request
 from astra.records import Usage
@@ -36,12 +36,13 @@ class BuiltinTransport:
         """One reply. Raises RequestRefused for a prompt that no rule is for."""
         await asyncio.sleep(0)
         if request.tools:
-            raise RequestRefused('bad_request', 'agent to come')
+            return agent.turn(request, random.Random(f"{request.seed}:{request.sample}:{_conversation(request)}"))
         title, payload = _read(request)
         if title not in HANDLERS:
             raise RequestRefused("bad_request", f"no rule for {title!r}; rules are for: {', '.join(sorted(HANDLERS))}")
         rng = random.Random(f"{request.seed}:{request.sample}:{payload}")
-        reply = json.dumps(HANDLERS[title](json.loads(payload), rng), ensure_ascii=False)
+        said = HANDLERS[title](json.loads(payload), rng)
+        reply = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
         return Completion(content=reply, finish_reason="stop", usage=_usage(request, reply))
 
 
@@ -54,8 +55,8 @@ def _read(request: Request) -> tuple[str, str]:
     return title.group(1), found.group(1)
 
 
-def _last_text(request: Request) -> str:
-    return json.dumps([[message.role, message.content] for message in request.messages[-4:]])
+def _conversation(request: Request) -> str:
+    return json.dumps([[message.role, message.content] for message in request.messages])
 
 
 def _usage(request: Request, reply: str) -> Usage:

@@ -1,8 +1,8 @@
 """The rule-based agent: one turn from the request's text, the tools' documents and the conversation so far.
 
 It makes a plan (``plan.py``), sees from the conversation how far that has come, and makes the next call, tries a failed
-one again, gives up honestly, or answers with what the results hold. With a temperature it sometimes slips as people do: a
-wrong tool first, a call made twice, a mistyped or forgotten argument; at most once in a conversation.
+one again, gives up honestly, or answers with what the results hold. With a temperature it sometimes slips as people do:
+a wrong tool first, a call made twice, a mistyped or forgotten argument; at most once in a conversation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ATTEMPTS = 3  # how often a call is made that fails without its own fault
 SLIP_RATE = 0.06  # per turn at temperature 0.7, until the first slip
 FACTS_PER_STEP = 4
 _PASSING = re.compile(
-    r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable|\b(429|50\d)\b",
+    r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable"
+    r"|\b(429|50\d)\b",
     re.IGNORECASE,
 )
 
@@ -157,7 +158,7 @@ def _resolved(
 def _looked_up(
     name: str, schema: Mapping[str, Any], results: Sequence[tuple[Planned, Call, Any]], dependent: bool
 ) -> Any:
-    """The value that fits a parameter best by its name, of the latest results first; then what an earlier call was given.
+    """The value that fits a parameter best by its name, of the latest results first, then of what calls were given.
 
     A value whose name says nothing is taken only where the request says that the step needs the last result.
     """
@@ -184,9 +185,15 @@ def _thought(ready: Ready, state: Progress, knowledge: bool, rng: random.Random)
         return f"Next: {ready.step.says} of {_entity(ready.call)}."
     if state.n_failures:
         why = state.last_error.rstrip(".")
-        return rng.choice((f"That failed ({why}). Trying again: {ready.step.says}.", f"{why}. Once more: {ready.step.says}."))
+        return rng.choice(
+            (f"That failed ({why}). Trying again: {ready.step.says}.", f"{why}. Once more: {ready.step.says}.")
+        )
     from_results = [name for name, source in ready.step.arguments.items() if isinstance(source, Earlier)]
-    using = f", using the {phrases.words(from_results[0])} {_short(ready.call.arguments[from_results[0]])}" if from_results else ""
+    using = (
+        f", using the {phrases.words(from_results[0])} {_short(ready.call.arguments[from_results[0]])}"
+        if from_results
+        else ""
+    )
     return f"Next: {ready.step.says}{using}."
 
 
@@ -214,11 +221,15 @@ def _answer(intended: Plan, state: Progress, rng: random.Random) -> str:
         told = values[0] if len(values) == 1 else ", ".join(values[:-1]) + " and " + values[-1]
         return f"The answer is {told}."
     opening = rng.choice(("Done.", "Here is what I found.", "All steps are done."))
-    return opening + " " + " ".join(f"To {_verb_phrase(step)}: {_facts(step, result)}." for step, _, result in state.results)
+    return (
+        opening
+        + " "
+        + " ".join(f"To {_verb_phrase(step)}: {_facts(step, result)}." for step, _, result in state.results)
+    )
 
 
 def _facts(step: Planned, result: Any) -> str:
-    """The first few values of a result, each with its name, as they stand in it; of a list its length and first item."""
+    """The first few values of a result, each with its name, as they stand in it; of a list, length and first item."""
     if isinstance(result, dict):
         told = [f"{phrases.words(name)} {_short(value)}" for name, value in result.items() if _is_plain(value)]
         lists = [(name, value) for name, value in result.items() if isinstance(value, list)]
@@ -251,7 +262,12 @@ def _short(value: Any) -> str:
 
 
 def _slip(
-    ready: Ready, intended: Plan, state: Progress, earlier: Sequence[Exchange], tools: Sequence[Tool], rng: random.Random
+    ready: Ready,
+    intended: Plan,
+    state: Progress,
+    earlier: Sequence[Exchange],
+    tools: Sequence[Tool],
+    rng: random.Random,
 ) -> tuple[str, Call] | None:
     """A turn that goes wrong in a way that people know; None where none applies or one was already made."""
     if len(earlier) > len(state.results) + sum(one.failed for one in earlier) or any(
@@ -302,7 +318,17 @@ def _wrong_tool(ready: Ready, intended: Plan, tools: Sequence[Tool], rng: random
 
 
 def _reads(tool: str) -> bool:
-    return phrases.words(tool).split()[0] in {"get", "list", "search", "find", "read", "check", "lookup", "show", "view"}
+    return phrases.words(tool).split()[0] in {
+        "get",
+        "list",
+        "search",
+        "find",
+        "read",
+        "check",
+        "lookup",
+        "show",
+        "view",
+    }
 
 
 # ---------------------------------------------------------------- the reply

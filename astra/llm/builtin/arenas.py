@@ -6,8 +6,10 @@ Questions come in two word orders. Forward: ``For airport LHR, find the host cit
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections.abc import Callable
 from typing import Any
 
 OPENINGS = ("For", "Starting from", "For the")
@@ -91,7 +93,64 @@ def _names(text: str, value: object) -> bool:
     return re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text) is not None
 
 
-HANDLERS = {
+# ---------------------------------------------------------------- tools
+
+VALUES: dict[str, dict[str, Any]] = {
+    "entity": {"type": "string"},
+    "text": {"type": "string"},
+    "date": {"type": "string", "format": "date"},
+    "number": {"type": "number"},
+}
+
+
+def document(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The document of a look-up."""
+    relation = shown["relation"]
+    entity, label = relation["entity"], relation["label"]
+    article = "an" if entity[0] in "aeiou" else "a"
+    value = {**VALUES[relation["kind"]], **({"description": f"In {relation['unit']}."} if relation["unit"] else {})}
+    parameter = {"type": "string", "description": f"Key of the {entity}."}
+    return {
+        "name": relation["name"],
+        "description": f"{label[0].upper()}{label[1:]} of {article} {entity}.",
+        "parameters": {"type": "object", "properties": {entity: parameter}, "required": [entity]},
+        "returns": {"type": "object", "properties": {"result": value}, "required": ["result"]},
+    }
+
+
+def write_call(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The call that answers a sub-question."""
+    tool = shown["tool"]
+    (parameter,) = tool["parameters"]["required"]
+    _, _, subject = shown["question"].rstrip("?").partition(f" of {parameter} ")
+    return {"name": tool["name"], "arguments": {parameter: subject}}
+
+
+def write_code(shown: dict[str, Any], rng: random.Random) -> str:
+    """A function over a table, in a fenced block."""
+    tool = shown["tool"]
+    (parameter,) = tool["parameters"]["required"]
+    rows = "".join(f"    {_literal(key)}: {_literal(value)},\n" for key, value in shown["rows"])
+    return (
+        "```python\n"
+        f"TABLE = {{\n{rows}}}\n\n\n"
+        f"def {tool['name']}({parameter}):\n"
+        f'    """{tool["description"]}"""\n'
+        f"    if {parameter} not in TABLE:\n"
+        f'        raise ValueError(f"unknown {parameter}: {{{parameter}}}")\n'
+        f'    return {{"result": TABLE[{parameter}]}}\n'
+        "```\n"
+    )
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+HANDLERS: dict[str, Callable[[dict[str, Any], random.Random], dict[str, Any] | str]] = {
     "Decompose: compose a question": compose,
     "Decompose: verify the steps": verify,
+    "Envsynth: document a tool": document,
+    "Envsynth: write the call": write_call,
+    "Envsynth: write the code": write_code,
 }

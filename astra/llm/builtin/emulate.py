@@ -1,11 +1,13 @@
 """The rule-based stand-in for a model that plays a tool's server: values from the result schema, one world per session.
 
-Every value is a function of what it is about (tool noun, arguments, property), so that the same question has the same answer
-in any order; what the session's history says of the same thing goes before that, so that a reading after a writing sees it.
+Every value is a function of what it is about (tool noun, arguments, property), so that the same question has the same
+answer in any order; what the session's history says of the same thing goes before that, so that a reading after a
+writing sees it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -22,7 +24,20 @@ VOLATILE = {"status", "state", "result", "success", "ok", "message", "updated_at
 NAMES = ("Ana Ruiz", "Ben Okafor", "Chen Wei", "Dana Levi", "Emil Novak", "Fatima Noor", "Grace Kim", "Hugo Brandt")
 CITIES = ("Lisbon", "Oslo", "Nairobi", "Kyoto", "Quito", "Tallinn", "Perth", "Montreal")
 COUNTRIES = ("Portugal", "Norway", "Kenya", "Japan", "Ecuador", "Estonia", "Australia", "Canada")
-WORDS = ("amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper", "kestrel", "lumen")
+WORDS = (
+    "amber",
+    "basalt",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "garnet",
+    "harbor",
+    "indigo",
+    "juniper",
+    "kestrel",
+    "lumen",
+)
 TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("email", tuple(f"{name.lower().replace(' ', '.')}@example.org" for name in NAMES)),
     ("currency", ("EUR", "USD", "GBP", "JPY")),
@@ -30,7 +45,7 @@ TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("city", CITIES),
     ("timezone", ("Europe/Lisbon", "Europe/Oslo", "Africa/Nairobi", "Asia/Tokyo")),
     ("language", ("en", "fr", "pt", "ja")),
-    ("address", tuple(f"{n} {street} Street, {city}" for n, street, city in zip(range(7, 80, 9), WORDS, CITIES, strict=False))),
+    ("address", tuple(f"{7 + 9 * n} {WORDS[n]} Street, {city}" for n, city in enumerate(CITIES))),
     ("phone", tuple(f"+1 555 01{n:02d}" for n in range(10, 90, 10))),
     ("status", ("confirmed", "active", "ok")),
     ("state", ("open", "active", "ready")),
@@ -44,12 +59,14 @@ TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("branch", ("main", "develop")),
 )  # fmt: skip
 RANGES: tuple[tuple[str, float, float], ...] = (
-    ("lat", -60, 65), ("lon", -170, 175), ("lng", -170, 175), ("temp", -5, 32), ("humidity", 30, 95), ("percent", 1, 99),
+    ("lat", -60, 65), ("lon", -170, 175), ("lng", -170, 175), ("temp", -5, 32), ("humidity", 30, 95),
+    ("percent", 1, 99),
     ("rating", 3, 5), ("score", 0, 1), ("rate", 0.5, 1.6), ("price", 12, 480), ("amount", 12, 480), ("cost", 12, 480),
     ("fare", 12, 480), ("total", 20, 900), ("balance", 100, 5000), ("distance", 2, 900), ("duration", 5, 180),
     ("minutes", 5, 180), ("hours", 1, 12), ("days", 1, 14), ("year", 2015, 2026), ("population", 20000, 4000000),
     ("count", 1, 9), ("stock", 1, 60), ("quantity", 1, 9), ("size", 100, 9000), ("page", 1, 1),
 )  # fmt: skip
+COUNTS = {"count", "total", "total_count", "totalCount", "total_results"}
 EPOCH = datetime.datetime(2026, 3, 2, 8, 0)
 
 
@@ -95,7 +112,17 @@ def _noun(tool: str) -> str:
 
 
 def _is_id(name: str) -> bool:
-    return bool(words(name)) and words(name)[-1] in ("id", "ids", "key", "uuid", "no", "number", "ref", "reference", "code")
+    return bool(words(name)) and words(name)[-1] in (
+        "id",
+        "ids",
+        "key",
+        "uuid",
+        "no",
+        "number",
+        "ref",
+        "reference",
+        "code",
+    )
 
 
 def _scalars(value: Any) -> list[tuple[str, Any]]:
@@ -208,7 +235,9 @@ def _resolved(schema: Any, root: dict[str, Any], draw: random.Random) -> dict[st
             merged["required"] = sorted({name for part in [*parts, schema] for name in part.get("required", [])})
             schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **merged}
         elif "anyOf" in schema or "oneOf" in schema:
-            options = [one for one in schema.get("anyOf", schema.get("oneOf")) if one != {"type": "null"}] or [{}]
+            options = [
+                one for one in (schema.get("anyOf") or schema.get("oneOf") or ()) if one != {"type": "null"}
+            ] or [{}]
             schema = options[0]
         else:
             return schema
@@ -231,13 +260,20 @@ def _settled(name: str, schema: dict[str, Any], kind: str, path: tuple[str, ...]
     if given is None and top and words(name) == ["id"]:
         own = [value for other, value in world.arguments.items() if words(other)[-1:] == ["id"]]
         given = own[0] if len(own) == 1 else None
-    if (given is None and top and name not in VOLATILE) or (given is None and top and words(name)[-1:] in (["status"], ["state"])):
+    if (given is None and top and name not in VOLATILE) or (
+        given is None and top and words(name)[-1:] in (["status"], ["state"])
+    ):
         given = world.known.get(name)
     return given if given is not None and _fits(given, schema, kind) else None
 
 
 def _fits(value: Any, schema: dict[str, Any], kind: str) -> bool:
-    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    kinds: dict[str, tuple[type, ...]] = {
+        "string": (str,),
+        "integer": (int,),
+        "number": (int, float),
+        "boolean": (bool,),
+    }
     wanted = kinds.get(kind)
     if wanted is None or not isinstance(value, wanted) or (isinstance(value, bool) and kind != "boolean"):
         return False
@@ -266,7 +302,7 @@ def _counted(made: dict[str, Any]) -> dict[str, Any]:
     if len(lists) != 1:
         return made
     return {
-        name: len(lists[0]) if type(value) is int and name in ("count", "total", "total_count", "totalCount", "total_results") else value
+        name: len(lists[0]) if type(value) is int and name in COUNTS else value
         for name, value in made.items()
     }  # fmt: skip
 
@@ -307,11 +343,12 @@ def _number(name: str, kind: str, schema: dict[str, Any], path: tuple[str, ...],
     step = schema.get("multipleOf")
     if step:
         first, last = -(-low // step), high // step
-        return type(step)(draw.randint(int(first), max(int(first), int(last))) * step)
+        multiple = draw.randint(int(first), max(int(first), int(last))) * step
+        return int(multiple) if kind == "integer" else float(multiple)
     if kind == "integer":
         whole = int(-(-low // 1))
         return draw.randint(whole, max(whole, int(high // 1)))
-    return min(high, max(low, round(draw.uniform(low, high), 2)))
+    return float(min(high, max(low, round(draw.uniform(low, high), 2))))
 
 
 def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> str:
@@ -325,7 +362,11 @@ def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World
     if made is None and example is not None:
         made = _alike(example.group(1), draw)
     if made is None:
-        made = _identifier(world, path[1:], str(schema.get("description", ""))) if _is_id(name) else _text_by_name(name, path, world)
+        made = (
+            _identifier(world, path[1:], str(schema.get("description", "")))
+            if _is_id(name)
+            else _text_by_name(name, path, world)
+        )
     made = made.ljust(schema.get("minLength", 0), "x")
     return made[: schema["maxLength"]] if "maxLength" in schema else made
 
@@ -333,7 +374,7 @@ def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World
 def _text_by_format(form: str, name: str, path: tuple[str, ...], world: World) -> str | None:
     draw = world.draw(*path[1:])
     spoken = words(name)
-    day = EPOCH + datetime.timedelta(minutes=15 * draw.randint(0, 9000))
+    day = _moment(world, draw)
     if form == "date-time" or (not form and spoken[-1:] in (["at"], ["time"], ["timestamp"], ["datetime"])):
         return day.isoformat() + "Z"
     if form == "date" or (not form and "date" in spoken):
@@ -350,6 +391,17 @@ def _text_by_format(form: str, name: str, path: tuple[str, ...], world: World) -
     if form == "ipv4":
         return f"192.0.2.{draw.randint(1, 254)}"
     return None
+
+
+def _moment(world: World, draw: random.Random) -> datetime.datetime:
+    """A time on the day that the call names; in the weeks after EPOCH where it names none."""
+    for value in world.arguments.values():
+        named = re.match(r"\d{4}-\d{2}-\d{2}", value) if isinstance(value, str) else None
+        if named is not None:
+            with contextlib.suppress(ValueError):  # 2026-02-31 is a day only to the schema
+                start = datetime.datetime.fromisoformat(named.group())
+                return start + datetime.timedelta(minutes=15 * draw.randint(24, 88))
+    return EPOCH + datetime.timedelta(minutes=15 * draw.randint(0, 9000))
 
 
 def _text_by_name(name: str, path: tuple[str, ...], world: World) -> str:
@@ -385,7 +437,11 @@ def _identifier(world: World, path: tuple[str, ...], description: str = "") -> s
 
 def _alike(example: str, draw: random.Random) -> str:
     """Another name of the example's form: ``FR-204`` -> ``FR-731``."""
-    return re.sub(r"\d+", lambda digits: str(draw.randint(10 ** (len(digits.group()) - 1), 10 ** len(digits.group()) - 1)), example)
+    return re.sub(
+        r"\d+",
+        lambda digits: str(draw.randint(10 ** (len(digits.group()) - 1), 10 ** len(digits.group()) - 1)),
+        example,
+    )
 
 
 _PIECE = re.compile(r"\\[dws]|\[[^\]]+\]|\\.|[^\\\[\]{}()*+?|^$.]|\.")

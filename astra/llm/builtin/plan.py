@@ -132,11 +132,11 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
 
 
 def found_in(result: Any, parameter: str, schema: Mapping[str, Any], noun: str) -> tuple[int, Any] | None:
-    """The value of a result that best fills a parameter, with how well it fits by name (0 to 5); None where none fits."""
+    """The value of a result that best fills a parameter, and how well it fits by name (0 to 5), if any does."""
     best: tuple[int, Any] | None = None
     whole = [Leaf((str(name),), one) for name, one in result.items()] if isinstance(result, dict) else []
     nested = [leaf for leaf in whole if isinstance(leaf.value, dict | list)]
-    for leaf in [*leaves(result), *nested]:
+    for leaf in [*nested, *leaves(result)]:
         value = _as_type(leaf.value, schema)
         rank = _name_fit(leaf.path, parameter, str(schema.get("description", "")), noun)
         if value is not None and (best is None or rank > best[0]):
