@@ -24,6 +24,7 @@ from astra.records import FunctionCall, Message, ToolCall, ToolSpec
 TEMPLATE = Path(__file__).with_name("chat.jinja")
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+BUILTIN_PHRASES = ("The answer is ", " and ", "Next: ", "I cannot answer: no tool gives the ")
 # What every conversation of the built-in format repeats, as single tokens: the tiny policy decides names and values, not
 # punctuation. None crosses the border of what the model writes, so sampled ids and rendered ids agree.
 _SCAFFOLD = (
@@ -103,7 +104,8 @@ class Chat:
                 return_dict=True,
                 return_assistant_tokens_mask=True,
             )
-            encoded.append(Encoded(list(out["input_ids"]), list(out["assistant_masks"])))
+            ids = list(out["input_ids"])
+            encoded.append(Encoded(ids, _until_end(ids, out["assistant_masks"], self.end)))
         return encoded
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
@@ -166,6 +168,18 @@ class Chat:
             reasoning=reasoning.group(1) if reasoning and reasoning.group(1) else None,
             tool_calls=calls,
         )
+
+
+def _until_end(ids: Sequence[int], mask: Sequence[int], end: int) -> list[int]:
+    """The mask with every assistant turn cut behind its end token: some templates mark the line break after it, which
+    no rollout samples."""
+    kept: list[int] = []
+    open_turn = True
+    for token, flag in zip(ids, mask, strict=True):
+        open_turn = open_turn or not flag
+        kept.append(int(bool(flag) and open_turn))
+        open_turn = open_turn and not (flag and token == end)
+    return kept
 
 
 def _function(text: str) -> FunctionCall:

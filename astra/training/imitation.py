@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,8 @@ from trl import SFTConfig, SFTTrainer
 
 from astra.chat import Chat, Encoded
 from astra.records import Section
+from astra.training.lm_head import IGNORED, score_labelled_positions
 from astra.training.optimiser import build_optimiser
-
-IGNORED = -100
 
 
 class Schedule(Section):
@@ -68,7 +68,7 @@ def _batches(rows: Sequence[int], lengths: Sequence[int], batch: int, rng: rando
 
 
 def imitate(
-    model: PreTrainedModel, chat: Chat, rows: Sequence[Encoded], schedule: Schedule, scratch: Path, seed: int, n_processes: int
+    model: PreTrainedModel, chat: Chat, rows: Sequence[Encoded], schedule: Schedule, scratch: Path, seed: int
 ) -> list[dict[str, float]]:
     """Train ``model`` in place; the logged losses as ``{"step", "loss"}``."""
     sequence = order([len(row.ids) for row in rows], schedule, random.Random(f"{seed}:sft"))
@@ -79,6 +79,7 @@ def imitate(
         }
     )
     n_updates = len(sequence) // schedule.batch
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
     micro = min(schedule.micro_batch, schedule.batch // n_processes)
     accumulate = schedule.batch // (micro * n_processes)
     config = SFTConfig(
@@ -106,6 +107,7 @@ def imitate(
         processing_class=chat.tokenizer,
         optimizers=(build_optimiser(model, schedule.optimiser, schedule.lr, schedule.muon_lr, schedule.weight_decay), None),
     )
+    score_labelled_positions(trainer.model)
     trainer.train()
     return [{"step": int(one["step"]), "loss": float(one["loss"])} for one in trainer.state.log_history if "loss" in one]
 

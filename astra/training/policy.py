@@ -24,10 +24,29 @@ class Shape(Section):
     feed_forward: int = Field(ge=16, description="Inner width of the feed-forward layers.")
     pieces: int = Field(ge=260, description="Vocabulary that the run's texts are split into, names and marks apart.")
     positions: int = Field(ge=128, description="Longest conversation in tokens.")
+    embedding_std: float = Field(gt=0, description="Spread of the (tied) token embeddings at the start.")
+
+
+BUILTIN = "builtin"
+
+
+class Policy(Section):
+    """What is trained."""
+
+    model: str = Field(description="builtin, or a causal language model: a hub id or a folder.")
+    shape: Shape = Field(description="Of the built-in policy; not read for another model.")
+
+    @property
+    def is_pretrained(self) -> bool:
+        return self.model != BUILTIN
 
 
 def new_policy(shape: Shape, chat: Chat, seed: int) -> PreTrainedModel:
-    """A policy with random weights for this chat's vocabulary."""
+    """A policy with random weights for this chat's vocabulary.
+
+    Tied embeddings start far wider than usual (std 0.1, not 0.02): a name is copied by its embedding, and a rare one
+    would need many updates only to grow a logit that can win.
+    """
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=-(-len(chat.tokenizer) // 64) * 64,
@@ -43,7 +62,10 @@ def new_policy(shape: Shape, chat: Chat, seed: int) -> PreTrainedModel:
         bos_token_id=None,
         eos_token_id=chat.end,
     )
-    return cast("PreTrainedModel", Qwen3ForCausalLM(config))
+    model = Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(shape.embedding_std / config.initializer_range)
+    return cast("PreTrainedModel", model)
 
 
 def load_policy(name: Path | str) -> PreTrainedModel:

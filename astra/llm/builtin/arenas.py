@@ -12,15 +12,19 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-OPENINGS = ("For", "Starting from", "For the")
-VERBS = ("find", "look up", "get")
-LEADS = (("What is ", "?"), ("Tell me ", "."), ("Find ", "."), ("I need ", "."))
+from astra.llm.builtin import phrases
+
 
 
 def compose(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """A question over the branches of evidence, with its steps."""
     branches: list[list[dict[str, Any]]] = shown["branches"]
-    question = forward(branches, rng) if rng.random() < 0.5 else nested(branches, rng)
+    paths = [
+        phrases.Branch(branch[0]["table"], branch[0]["subject"], tuple(fact["label"] for fact in branch))
+        for branch in branches
+    ]
+    word = phrases.forward_question if rng.random() < 0.5 else phrases.nested_question
+    question = word(paths, rng)
     steps: list[dict[str, Any]] = []
     last: list[int] = []
     for branch in branches:
@@ -41,29 +45,6 @@ def compose(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     closing = {"id": len(steps) + 1, "question": "State the answers together.", "answer": answers, "depends_on": last,
                "needs_tool": False, "relation": None, "subject": None}  # fmt: skip
     return {"question": question, "answer": answers, "steps": [*steps, closing]}
-
-
-def forward(branches: list[list[dict[str, Any]]], rng: random.Random) -> str:
-    """``For airport LHR, find the host city, then its home country. Also for country Spain, find the capital.``"""
-    verb = rng.choice(VERBS)
-    parts = [
-        f"{branch[0]['table']} {branch[0]['subject']}, {verb} the "
-        + ", then its ".join(str(fact["label"]) for fact in branch)
-        + "."
-        for branch in branches
-    ]
-    return f"{rng.choice(OPENINGS)} {' Also for '.join(parts)}"
-
-
-def nested(branches: list[list[dict[str, Any]]], rng: random.Random) -> str:
-    """``What is the home country of the host city of airport LHR and the capital of country Spain?``"""
-    lead, end = rng.choice(LEADS)
-    parts = [
-        "".join(f"the {fact['label']} of " for fact in reversed(branch))
-        + f"{branch[0]['table']} {branch[0]['subject']}"
-        for branch in branches
-    ]
-    return f"{lead}{' and '.join(parts)}{end}"
 
 
 def verify(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""Eval: the policies on arenas they have never seen, each number with n and a 95 % interval.
+
+models/base, sft, rl, control; data/merge -> data/eval/samples.jsonl, metrics/eval.json
+
+Three held-out splits, reported apart: unseen facts and compositions (``heldout``), entities and tools that no training
+text holds; and the refusal set, held-out arenas in which a needed tool is not there. All models meet the same cases with
+the same distractors, greedily and sampled; differences are paired by case.
+
+Departures: the paper's public benchmarks come with a later release; its arenas are not published.
+
+    python -m stages.eval
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+from pydantic import Field
+
+from astra.chat import Chat
+from astra.environments import EnvironmentUnavailable
+from astra.records import Arena, Sample, Section
+from astra.rewards import f1, precision, recall
+from astra.sandbox import Sandbox, open_sandbox
+from astra.stage import Contract, Run, StageError
+from astra.training.distractors import Distractors, Mixing
+from astra.training.episodes import Case, Episode, Limits, play_cases
+from astra.training.estimates import estimate, paired
+from astra.training.policy import load_policy
+from astra.training.rollouts import HFEngine, Sampling
+
+
+class Params(Section):
+    batch: int = Field(ge=1, description="Episodes played side by side.")
+    temperature: float = Field(gt=0, description="Of the sampled mode; greedy is always measured too.")
+    limits: Limits
+    distractors: Mixing = Field(description="Tools mixed into every case, the same for all models.")
+
+
+MODELS = ("base", "sft", "rl", "control")
+PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "control"))
+SPLITS = ("heldout", "heldout_entities", "heldout_tools")
+REFUSAL = "refusal"
+Mode = Literal["greedy", "sampled"]
+
+CONTRACT = Contract(
+    name="eval",
+    reads={**{name: f"models/{name}" for name in MODELS}, "arenas": "data/merge/arenas.jsonl"},
+    writes={"samples": "data/eval/samples.jsonl"},
+    params={"seed": int, "eval": Params},
+    plots=("plots/eval.csv",),
+)
+
+
+class Benchmark(NamedTuple):
+    name: str
+    cases: tuple[Case, ...]
+
+
+def benchmarks(arenas: Sequence[Arena], mixing: Mixing, seed: int) -> list[Benchmark]:
+    """The held-out splits and the refusal set; each case's tools are fixed here, once for all models."""
+    train = [tool for arena in arenas if arena.split == "train" for tool in arena.tools]
+    own = [tool for arena in arenas if arena.split != "train" for tool in arena.tools]
+    distractors = Distractors([*train, *own], mixing, seed)
+    found = []
+    for split in SPLITS:
+        chosen = [arena for arena in arenas if arena.split == split]
+        found.append(Benchmark(split, tuple(set_up(arena, distractors, None, seed) for arena in chosen)))
+    refusals = []
+    for arena in (one for one in arenas if one.split == "heldout"):
+        missing = random.Random(f"{seed}:missing:{arena.id}").choice(arena.probes).tool
+        refusals.append(set_up(arena, distractors, missing, seed))
+    return [*found, Benchmark(REFUSAL, tuple(refusals))]
+
+
+def set_up(arena: Arena, distractors: Distractors, missing: str | None, seed: int) -> Case:
+    """The arena's tools, but a missing one, among its distractors, in a seeded order."""
+    tools = [tool for tool in arena.tools if tool.spec.name != missing]
+    tools += distractors.draw(arena.tools, f"eval:{arena.id}")
+    random.Random(f"{seed}:order:{arena.id}").shuffle(tools)
+    return Case(arena, tuple(tools), missing)
+
+
+def measures(episode: Episode) -> dict[str, float]:
+    """What is measured of one episode; a refusal case is about refusing only."""
+    if episode.case.missing is not None:
+        return {"refused": float(episode.refused), "calls": float(episode.n_calls)}
+    facts = (episode.solved, episode.n_required, episode.n_calls, episode.answer_correct)
+    return {
+        "f1": f1(*facts),
+        "recall": recall(*facts),
+        "precision": precision(*facts),
+        "calls": float(episode.n_calls),
+        "answer": float(episode.answer_correct),
+        "refused": float(episode.refused),
+    }
+
+
+def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox, seed: int) -> list[Sample]:
+    """One sample per case and mode, in the order of the benchmarks."""
+    folder = CONTRACT.reads[model]
+    chat, policy = Chat.load(folder), load_policy(folder)
+    policy.eval()
+    engine = HFEngine(policy, chat.end, chat.pad)
+    samples = []
+    modes: tuple[tuple[Mode, float], ...] = (("greedy", 0.0), ("sampled", params.temperature))
+    for mode, temperature in modes:
+        for one in sets:
+            for start in range(0, len(one.cases), params.batch):
+                some = one.cases[start : start + params.batch]
+                draw = random.Random(f"{seed}:{one.name}:{mode}:{start}").getrandbits(62)
+                limits = params.limits
+                sampling = Sampling(temperature, limits.max_new_tokens, limits.max_response_tokens, draw)
+                for episode in play_cases(engine, chat, some, sampling, sandbox, limits.max_calls):
+                    samples.append(
+                        Sample(model=model, benchmark=one.name, case=episode.case.arena.id, trial=0, mode=mode,
+                               scores=measures(episode), messages=episode.messages)
+                    )  # fmt: skip
+    return samples
+
+
+def table(samples: Sequence[Sample]) -> dict[str, Any]:
+    """model -> benchmark -> mode -> measure -> mean, low, high, n; and the paired differences of f1."""
+    values: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
+    for sample in samples:
+        for measure, value in sample.scores.items():
+            values[sample.model, sample.benchmark, sample.mode, measure][sample.case] = value
+    found: dict[str, Any] = {}
+    for (model, benchmark, mode, measure), by_case in values.items():
+        place = found.setdefault(model, {}).setdefault(benchmark, {}).setdefault(mode, {})
+        place[measure] = estimate(list(by_case.values()))
+    differences: dict[str, Any] = {}
+    for first, second in PAIRS:
+        for benchmark in (*SPLITS, REFUSAL):
+            for mode in ("greedy", "sampled"):
+                for measure in ("f1", "answer") if benchmark != REFUSAL else ("refused",):
+                    one, other = values[first, benchmark, mode, measure], values[second, benchmark, mode, measure]
+                    if one and other:
+                        place = differences.setdefault(f"{first}-{second}", {}).setdefault(benchmark, {})
+                        place.setdefault(mode, {})[measure] = paired(one, other)
+    return {"models": found, "paired": differences}
+
+
+def bars(metrics: dict[str, Any]) -> pd.DataFrame:
+    """One row a model, benchmark, mode and measure, for dvc plots."""
+    rows = [
+        {"model": model, "benchmark": benchmark, "mode": mode, "measure": measure, **value}
+        for model, sets in metrics["models"].items()
+        for benchmark, modes in sets.items()
+        for mode, measured in modes.items()
+        for measure, value in measured.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    with Run(CONTRACT) as run:
+        params: Params = run.params["eval"]
+        seed = run.params["seed"]
+        arenas = run.read("arenas", Arena)
+        sets = benchmarks(arenas, params.distractors, seed)
+        empty = [one.name for one in sets if not one.cases]
+        if empty:
+            raise StageError(f"data/merge/arenas.jsonl holds no arenas for {', '.join(empty)}; see decompose.questions")
+        samples: list[Sample] = []
+        try:
+            with open_sandbox() as sandbox:
+                for model in run.progress(MODELS, total=len(MODELS), unit="model"):
+                    samples += play(model, sets, params, sandbox, seed)
+        except EnvironmentUnavailable as error:
+            raise StageError(f"{error}. No case was scored for it; when it works again: dvc repro eval") from None
+        run.n_in = run.n_out = run.write("samples", samples)
+        metrics = table(samples)
+        run.metrics |= metrics
+        plot = Path(CONTRACT.plots[0])
+        plot.parent.mkdir(exist_ok=True)
+        bars(metrics).to_csv(plot, index=False)
+
+
+if __name__ == "__main__":
+    main()

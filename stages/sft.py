@@ -1,0 +1,232 @@
+"""SFT: the policy imitates what scored well, with the loss on what it wrote itself (paper section 3.2.5).
+
+data/trajectories, data/score, data/merge -> models/base, models/sft, data/sft/train.parquet
+
+Rows are trajectories at or above ``min_score`` and, beside them, teacher demonstrations in training arenas.
+A row that touches held-out content, ends unfinished, is too long or has nothing to train on is a reject.
+
+Departures: the paper starts from Qwen3-14B or 32B and imitates trajectories only (``policy.model`` and
+``demonstrations.count`` 0 give that); the built-in policy starts from random weights, with a tokenizer made here from the
+run's own tools and knowledge.
+
+    python -m stages.sft
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import pandas as pd
+from pydantic import Field
+
+from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Encoded, NotTrainable, build_tokenizer
+from astra.records import Arena, Message, Scorecard, Section, ToolSpec, Trajectory
+from astra.sandbox import open_sandbox
+from astra.splits import Heldout, of_messages
+from astra.stage import Contract, Run, StageError
+from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate, label_of
+from astra.training.distractors import Distractors, Mixing
+from astra.training.episodes import Case
+from astra.training.imitation import Schedule, imitate
+from astra.training.policy import Policy, load_policy, new_policy, save_policy
+
+
+class Demonstrations(Demonstrating):
+    count: int = Field(ge=0, description="Demonstrations in training arenas; 0 is the paper's setting.")
+
+
+class Params(Section):
+    min_score: float = Field(ge=0, le=1, description="Trajectories scored below this are not imitated.")
+    max_length: int = Field(ge=64, description="Tokens; longer conversations are rejects (paper: 20,480).")
+    max_untrainable: float = Field(ge=0, le=1, description="Share of rows without a trainable token that stops the stage.")
+    demonstrations: Demonstrations
+    distractors: Mixing = Field(description="Tools mixed into demonstrations.")
+    schedule: Schedule
+
+
+CONTRACT = Contract(
+    name="sft",
+    reads={
+        "trajectories": "data/trajectories/trajectories.jsonl",
+        "scorecards": "data/score/scorecards.jsonl",
+        "arenas": "data/merge/arenas.jsonl",
+    },
+    writes={"base": "models/base", "model": "models/sft", "rows": "data/sft/train.parquet"},
+    params={"seed": int, "policy": Policy, "sft": Params},
+    plots=("plots/sft.csv",),
+)
+
+
+class Row(NamedTuple):
+    """A conversation to imitate."""
+
+    id: str
+    origin: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+
+
+def worth_imitating(
+    run: Run, trajectories: Sequence[Trajectory], scores: dict[str, float], min_score: float, heldout: Heldout
+) -> list[Row]:
+    """Trajectories that scored well, ended with an answer and touch nothing held out; the others are rejects."""
+    rows = []
+    for one in trajectories:
+        score = scores.get(one.id)
+        held = heldout.conflict(question_of(one.messages), of_messages(one.messages))
+        if score is None:
+            run.reject(one.id, "not_scored", "score has no scorecard for it")
+        elif score < min_score:
+            run.reject(one.id, "low_score", f"{score:.3f} < {min_score}")
+        elif one.stop != "answered":
+            run.reject(one.id, "unfinished", one.stop)
+        elif held:
+            run.reject(one.id, held, "shares it with a held-out arena")
+        else:
+            rows.append(Row(one.id, "imitation", one.messages, one.tools))
+    return rows
+
+
+def question_of(messages: Sequence[Message]) -> str:
+    return next((message.content or "" for message in messages if message.role == "user"), "")
+
+
+def show_in_arenas(run: Run, arenas: Sequence[Arena], count: int, params: Params, seed: int, heldout: Heldout) -> list[Row]:
+    """That many demonstrations, going round the training arenas; those that failed are rejects."""
+    if not count:
+        return []
+    if not arenas:
+        raise StageError("data/merge/arenas.jsonl: no training arenas to demonstrate in; set sft.demonstrations.count: 0")
+    distractors = Distractors([tool for arena in arenas for tool in arena.tools], params.distractors, seed)
+    rows = []
+    with open_sandbox() as sandbox:
+        for number in run.progress(range(count), total=count, unit="demo"):
+            arena = arenas[number % len(arenas)]
+            rng = random.Random(f"{seed}:{arena.id}:{number // len(arenas)}")
+            case = set_up(arena, distractors, params.demonstrations.missing_tool, rng)
+            name = f"{arena.id}:{number // len(arenas)}"
+            try:
+                messages = demonstrate(case, params.demonstrations, rng, sandbox)
+            except DemonstrationFailed as failure:
+                run.reject(name, failure.reason, failure.detail)
+                continue
+            # a slip is no part of the question's composition, but what it read counts
+            held = heldout.conflict(question_of(messages), of_messages(messages)._replace(compositions=frozenset()))
+            if held:
+                run.reject(name, held, "shares it with a held-out arena")
+            else:
+                rows.append(Row(name, "demonstration", messages, tuple(tool.spec for tool in case.tools)))
+    return rows
+
+
+def set_up(arena: Arena, distractors: Distractors, missing_tool: float, rng: random.Random) -> Case:
+    """The arena's tools among distractors, shuffled; sometimes one that is needed is not there."""
+    missing = rng.choice(arena.probes).tool if rng.random() < missing_tool else None
+    own = [tool for tool in arena.tools if tool.spec.name != missing]
+    mixed = [tool for tool in distractors.draw(arena.tools, f"{arena.id}:{rng.random()}") if rng.random() < 0.8]
+    tools = [*own, *mixed]
+    rng.shuffle(tools)
+    return Case(arena, tuple(tools), missing)
+
+
+def make_chat(rows: Sequence[Row], arenas: Sequence[Arena], pieces: int) -> Chat:
+    """The built-in policy's chat: a tokenizer over this run's tools and entities, and over words of its conversations."""
+    tools = [tool.spec for arena in arenas if arena.split == "train" for tool in arena.tools]
+    entities = {str(value) for arena in arenas for probe in arena.probes for value in probe.arguments.values()}
+    names = entities | {spec.name for spec in tools} | {spec.description for spec in tools} | {label_of(spec) for spec in tools}
+    plain = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+    texts = [
+        piece
+        for row in rows[:: max(1, len(rows) // 2000)]
+        for message in row.messages
+        for piece in plain.split(message.content or "")
+    ]
+    schemas = [f"{spec.name}({', '.join(spec.parameters.get('properties', {}))}): {spec.description}" for row in rows[:200] for spec in row.tools]
+    return Chat(build_tokenizer([*texts, *schemas], names, BUILTIN_PHRASES, pieces))
+
+
+def encode(run: Run, chat: Chat, rows: Sequence[Row], max_length: int) -> list[tuple[Row, Encoded]]:
+    """Token ids and masks; what is too long or has no trainable token is a reject, never cut in the middle of a turn."""
+    kept = []
+    for row in run.progress(rows, total=len(rows), unit="row"):
+        try:
+            encoded = chat.encode([row.messages], [row.tools])[0]
+        except NotTrainable as error:
+            run.reject(row.id, error.reason, error.detail)
+            continue
+        if len(encoded.ids) > max_length:
+            run.reject(row.id, "too_long", f"{len(encoded.ids)} tokens, sft.max_length is {max_length}")
+        elif not 0 < sum(encoded.mask) < len(encoded.mask):
+            run.reject(row.id, "no_loss_mask", f"{sum(encoded.mask)} of {len(encoded.mask)} tokens are trained")
+        else:
+            kept.append((row, encoded))
+    return kept
+
+
+def write_rows(path: Path, kept: Iterable[tuple[Row, Encoded]]) -> None:
+    """Token arrays as Parquet: id, origin, input_ids (int32), mask (int8)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(
+        [{"id": row.id, "origin": row.origin, "input_ids": one.ids, "mask": one.mask} for row, one in kept],
+        columns=["id", "origin", "input_ids", "mask"],
+    )
+    frame.to_parquet(path, index=False)
+
+
+def summary(kept: Sequence[tuple[Row, Encoded]], losses: Sequence[dict[str, float]]) -> dict[str, Any]:
+    lengths = [len(one.ids) for _, one in kept]
+    trained = [sum(one.mask) for _, one in kept]
+    return {
+        "imitation": sum(row.origin == "imitation" for row, _ in kept),
+        "demonstrations": sum(row.origin == "demonstration" for row, _ in kept),
+        "demonstration_share": round(fmean(row.origin == "demonstration" for row, _ in kept), 4),
+        "tokens": sum(lengths),
+        "trained_tokens": sum(trained),
+        "mean_length": round(fmean(lengths), 2),
+        "trained_tokens_a_row": {"min": min(trained), "mean": round(fmean(trained), 2), "max": max(trained)},
+        "final_loss": round(fmean(one["loss"] for one in losses[-5:]), 4),
+    }
+
+
+def main() -> None:
+    with Run(CONTRACT) as run:
+        params: Params = run.params["sft"]
+        policy: Policy = run.params["policy"]
+        seed = run.params["seed"]
+        arenas = run.read("arenas", Arena)
+        trajectories = run.read("trajectories", Trajectory)
+        scores = {card.trajectory_id: card.overall for card in run.read("scorecards", Scorecard)}
+        heldout = Heldout.of(arenas)
+        rows = worth_imitating(run, trajectories, scores, params.min_score, heldout)
+        planned = params.demonstrations.count
+        run.n_in = len(trajectories) + planned
+        training = [arena for arena in arenas if arena.split == "train"]
+        rows += show_in_arenas(run, training, planned, params, seed, heldout)
+        try:
+            chat = Chat.load(policy.model) if policy.is_pretrained else make_chat(rows, arenas, policy.shape.pieces)
+        except ChatError as error:
+            raise StageError(str(error)) from None
+        kept = encode(run, chat, rows, params.max_length)
+        if not kept or len(rows) - len(kept) > params.max_untrainable * len(rows):
+            raise StageError(f"only {len(kept)} of {len(rows)} rows can be trained on; see sft.max_length, sft.max_untrainable")
+        run.n_out = len(kept)
+        model = load_policy(policy.model) if policy.is_pretrained else new_policy(policy.shape, chat, seed)
+        save_policy(model, chat, run.path("base"))
+        with tempfile.TemporaryDirectory() as scratch:
+            losses = imitate(model, chat, [one for _, one in kept], params.schedule, Path(scratch), seed)
+        save_policy(model, chat, run.path("model"))
+        write_rows(run.path("rows"), kept)
+        plot = Path(CONTRACT.plots[0])
+        plot.parent.mkdir(exist_ok=True)
+        pd.DataFrame(losses).to_csv(plot, index=False)
+        run.metrics |= summary(kept, losses)
+
+
+if __name__ == "__main__":
+    main()
