@@ -206,7 +206,7 @@ def draw_paths(shape: Shape, paths: list[Path], same_relation: float, rng: rando
     return rng.sample([first, second], 2)
 
 
-def _even(paths: list[Path], rng: random.Random) -> Path:
+def _even(paths: Sequence[Path], rng: random.Random) -> Path:
     length = rng.choice(sorted({len(path) for path in paths}))
     some = [path for path in paths if len(path) == length]
     table = rng.choice(sorted({path[0].split("_")[0] for path in some}))
@@ -429,8 +429,11 @@ def judge(
     """The paper's four checks of each draft, or why it could not be judged."""
     requests = []
     for draft in drafts:
-        steps = [{"id": step.id, "question": step.question, "answer": step.answer.value,
-                  "depends_on": list(step.depends_on), "needs_tool": step.needs_tool} for step in draft.steps]  # fmt: skip
+        steps = [
+            {"id": step.id, "question": step.question, "answer": step.answer.value,
+             "depends_on": list(step.depends_on), "needs_tool": step.needs_tool}
+            for step in draft.steps
+        ]  # fmt: skip
         text = canonical({"question": draft.question, "answer": draft.answer.value, "steps": steps})
         prompt = render("decompose/verify", input=text)
         requests.append(Request(model=model, messages=(Message(role="user", content=prompt),), seed=seed))

@@ -200,7 +200,8 @@ def evidence(output: Output, parameter: str, schema: dict[str, Any], noun: str) 
     why = []
     spoken = words(parameter)
     names = {spoken, f"{noun} {spoken}"} if spoken in GENERIC else {spoken, singular(spoken)}
-    if names & (output.names - GENERIC):
+    longer = any(" " in name and spoken.endswith(" " + name) for name in output.names)  # slot id -> entry slot id
+    if names & (output.names - GENERIC) or longer:
         why.append("name")
     form = schema.get("format")
     if form and form == output.schema.get("format") and form not in LOOSE_FORMATS and spoken not in GENERIC:

@@ -96,7 +96,10 @@ class Distractors:
         total = len(BANDS) * self.mixing.per_band
         if self.mixing.mode == "none" or not total:
             return []
-        by_band = self.bands(scope)
+        by_band = {
+            band: [name for name in names if _signature(self.variants[name][0].spec) not in signatures]
+            for band, names in self.bands(scope).items()
+        }
         if self.mixing.mode == "random":
             groups = [("random", [name for band in BANDS for name in by_band[band]], total)]
         else:
@@ -104,8 +107,7 @@ class Distractors:
         chosen: list[str] = []
         short = 0
         for band, names, wanted in groups:
-            fair = [name for name in names if _signature(self.variants[name][0].spec) not in signatures]
-            some = rng.sample(fair, min(wanted, len(fair)))
+            some = rng.sample(names, min(wanted, len(names)))
             short += wanted - len(some)
             self.drawn[band] += len(some)
             chosen += some

@@ -15,7 +15,6 @@ from typing import Any
 from astra.llm.builtin import phrases
 
 
-
 def compose(shown: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """A question over the branches of evidence, with its steps."""
     branches: list[list[dict[str, Any]]] = shown["branches"]

@@ -1,0 +1,230 @@
+"""Score: seven judged dimensions for every trajectory (paper section 3.2.4).
+
+data/tasks, data/trajectories -> data/score/scorecards.jsonl
+
+QU and QP look at the first assistant turn, TCU and TCP at each turn that follows tool results, TC at each call, FA at
+the last turn; TCS is counted: the share of calls that succeeded. A dimension is the mean of its verdicts, the overall
+score the mean of the dimensions that apply.
+
+Departures: the authors' code counts a judge that fails as 1.0 and a failed call as 0.5. Here a dimension that could not
+be judged makes the trajectory a reject with the reason, a failed call counts 0, and above ``max_unjudged`` the stage
+fails. A conversation without tool results has no TCU and TCP, and one without calls no TCS and TC.
+
+    python -m stages.score
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from astra.judge import Judge, JudgeFailed, Question
+from astra.llm import EndpointUnavailable, ModelParams, open_client
+from astra.prompts import render
+from astra.records import Message, Reject, Scorecard, Section, Task, Trajectory, Verdict, canonical, content_id
+from astra.stage import Contract, Run, StageError, write_records
+
+Dimension = Literal["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
+
+
+class Params(Section):
+    dimensions: list[Dimension] = Field(min_length=1, description="Which dimensions count (paper: all seven).")
+    reasks: int = Field(ge=0, le=5, description="How often an unusable reply is asked for again.")
+    max_unjudged: float = Field(ge=0, le=1, description="Share of trajectories without a verdict that fails the stage.")
+
+
+CONTRACT = Contract(
+    name="score",
+    reads={"tasks": "data/tasks/tasks.jsonl", "trajectories": "data/trajectories/trajectories.jsonl"},
+    writes={"scorecards": "data/score/scorecards.jsonl"},
+    params={"score": Params, "seed": int, "models.judge": ModelParams},
+)
+
+KEYS: dict[Dimension, tuple[str, ...]] = {"FA": ("relevance", "faithfulness")}
+
+
+class Place(NamedTuple):
+    """What a question is about: a dimension of a trajectory, at a message, and at one of its calls."""
+
+    dimension: Dimension
+    message: int
+    call: int | None = None
+
+
+def places(trajectory: Trajectory, dimensions: Sequence[Dimension]) -> Iterator[Place]:
+    """Everything that has to be judged in a trajectory, in a stable order."""
+    turns = [place for place, one in enumerate(trajectory.messages) if one.role == "assistant"]
+    after = [place for place in turns if trajectory.messages[place - 1].role == "tool"]
+    asked: dict[Dimension, list[Place]] = {
+        "QU": [Place("QU", turns[0])],
+        "QP": [Place("QP", turns[0])],
+        "TCU": [Place("TCU", place) for place in after],
+        "TCP": [Place("TCP", place) for place in after],
+        "TC": [
+            Place("TC", place, number)
+            for place in turns
+            for number, _ in enumerate(trajectory.messages[place].tool_calls)
+        ],
+        "FA": [Place("FA", turns[-1])],
+        "TCS": [],
+    }
+    for dimension in dimensions:
+        yield from asked[dimension]
+
+
+def shown(trajectory: Trajectory, question: str) -> dict[str, Any]:
+    """The conversation as the judge reads it."""
+    return {
+        "question": question,
+        "tools": [{"name": tool.name, "description": tool.description} for tool in trajectory.tools],
+        "messages": [_line(message) for message in trajectory.messages if message.role != "system"],
+    }
+
+
+def _line(message: Message) -> dict[str, Any]:
+    line: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.tool_calls:
+        line["calls"] = [{"name": call.function.name, "arguments": call.function.arguments} for call in message.tool_calls]
+    if message.role == "tool":
+        line["failed"] = message.is_error
+    return line
+
+
+def to_question(place: Place, conversation: dict[str, Any], offset: int) -> Question:
+    """The prompt for one place; ``offset`` is how many system messages were left out before it."""
+    mark = {"turn": place.message - offset} | ({"call": place.call} if place.call is not None else {})
+    text = render(f"score/{place.dimension}", input=canonical({**conversation, "marked": mark}))
+    return Question(text, KEYS.get(place.dimension, ("score",)))
+
+
+def call_status(trajectory: Trajectory) -> Verdict | None:
+    """TCS: the share of calls that succeeded; None without calls."""
+    results = [message for message in trajectory.messages if message.role == "tool"]
+    if not results:
+        return None
+    succeeded = sum(not message.is_error for message in results)
+    return Verdict(score=succeeded / len(results), reason=f"{succeeded} of {len(results)} calls succeeded")
+
+
+class Unjudged(Exception):
+    """A dimension of a trajectory without a verdict."""
+
+    def __init__(self, dimension: Dimension, failure: JudgeFailed) -> None:
+        super().__init__(f"{dimension}: {failure}")
+        self.reason = f"unjudged_{dimension.lower()}"
+        self.detail = str(failure)[:500]
+
+
+def to_scorecard(
+    trajectory: Trajectory, dimensions: Sequence[Dimension], judged: Sequence[tuple[Place, Verdict | JudgeFailed]]
+) -> Scorecard:
+    """The scorecard of a trajectory. Raises Unjudged: a missing verdict is never a number."""
+    found: dict[str, Verdict] = {}
+    for dimension in dimensions:
+        verdicts: list[Verdict] = []
+        for place, outcome in judged:
+            if place.dimension == dimension:
+                if isinstance(outcome, JudgeFailed):
+                    raise Unjudged(dimension, outcome)
+                verdicts.append(outcome)
+        status = call_status(trajectory) if dimension == "TCS" else None
+        verdicts += [status] if status else []
+        if verdicts:
+            scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+            worst = min(verdicts, key=lambda one: one.score if one.score is not None else 1.0)
+            found[dimension] = Verdict(score=fmean(scores), reason=worst.reason)
+    return Scorecard(
+        id=content_id("scorecard", trajectory.id, sorted(found)),
+        trajectory_id=trajectory.id,
+        dimensions=found,
+        overall=fmean(verdict.score or 0.0 for verdict in found.values()),
+    )
+
+
+def score(trajectories: Sequence[Trajectory], questions: dict[str, str], judge: Judge,
+          dimensions: Sequence[Dimension]) -> Iterator[Scorecard | Unjudged]:  # fmt: skip
+    """A scorecard for each trajectory, or what of it was not judged, in order."""
+    asked: list[tuple[int, Place]] = []
+    prompts: list[Question] = []
+    for number, one in enumerate(trajectories):
+        conversation = shown(one, questions[one.task_id])
+        offset = sum(message.role == "system" for message in one.messages)
+        for place in places(one, dimensions):
+            asked.append((number, place))
+            prompts.append(to_question(place, conversation, offset))
+    outcomes: list[list[tuple[Place, Verdict | JudgeFailed]]] = [[] for _ in trajectories]
+    for (number, place), outcome in zip(asked, judge.all(prompts), strict=True):
+        outcomes[number].append((place, outcome))
+    for one, judged in zip(trajectories, outcomes, strict=True):
+        try:
+            yield to_scorecard(one, dimensions, judged)
+        except Unjudged as failure:
+            yield failure
+
+
+CHUNK = 200  # trajectories whose prompts are held at a time
+
+
+def main() -> None:
+    with Run(CONTRACT) as run:
+        params: Params = run.params["score"]
+        model: ModelParams = run.params["models.judge"]
+        trajectories = run.read("trajectories", Trajectory)
+        questions = {task.id: task.question for task in run.read("tasks", Task)}
+        orphans = [one.id for one in trajectories if one.task_id not in questions]
+        if orphans:
+            raise StageError(f"{run.path('trajectories')}: {orphans[0]} belongs to no task of {run.path('tasks')}")
+        run.n_in = len(trajectories)
+        client = open_client(model)
+        judge = Judge(client, model, run.params["seed"], params.reasks)
+        cards: list[Scorecard] = []
+        rejects: list[Reject] = []
+        try:
+            for start in run.progress(range(0, len(trajectories), CHUNK), unit="chunk"):
+                some = trajectories[start : start + CHUNK]
+                for one, outcome in zip(some, score(some, questions, judge, params.dimensions), strict=True):
+                    if isinstance(outcome, Unjudged):
+                        rejects.append(Reject(id=one.id, reason=outcome.reason, detail=outcome.detail))
+                    else:
+                        cards.append(outcome)
+        except EndpointUnavailable as error:
+            raise StageError(f"the judge is not there, nothing was scored: {error}") from None
+        fail_closed(rejects, len(trajectories), params.max_unjudged, model)
+        for reject in rejects:
+            run.reject(reject.id, reject.reason, reject.detail)
+        run.n_out = run.write("scorecards", cards)
+        run.metrics |= summary(cards, params.dimensions)
+        run.metrics["unjudged"] = round(len(rejects) / max(1, len(trajectories)), 4)
+        run.metrics["judge"] = client.metrics()
+        run.usage = client.summary
+
+
+def fail_closed(rejects: Sequence[Reject], total: int, max_unjudged: float, model: ModelParams) -> None:
+    """Stop the stage where too much is unjudged; what was not judged is left in rejects.jsonl. Raises StageError."""
+    if not total or len(rejects) / total <= max_unjudged:
+        return
+    write_records(CONTRACT.rejects, rejects)
+    counts = ", ".join(f"{reason} {count}" for reason, count in Counter(one.reason for one in rejects).most_common())
+    raise StageError(
+        f"{len(rejects)} of {total} trajectories have no verdict ({counts}), over score.max_unjudged {max_unjudged}. "
+        f"Judge {model.name} over {model.transport}; the first failure: {rejects[0].detail[:200]}. No scores were "
+        f"written; the rows and reasons are in {CONTRACT.rejects}. When the judge works: dvc repro score"
+    )
+
+
+def summary(cards: Sequence[Scorecard], dimensions: Sequence[Dimension]) -> dict[str, Any]:
+    """Mean overall and per dimension, each over the trajectories that have it."""
+    found: dict[str, Any] = {"overall": round(fmean(card.overall for card in cards), 4)} if cards else {}
+    for dimension in dimensions:
+        scores = [card.dimensions[dimension].score or 0.0 for card in cards if dimension in card.dimensions]
+        if scores:
+            found[dimension] = {"mean": round(fmean(scores), 4), "n": len(scores)}
+    return found
+
+
+if __name__ == "__main__":
+    main()

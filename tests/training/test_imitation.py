@@ -1,0 +1,83 @@
+"""SFT through TRL's trainer: order, masks, a loss that falls, the same bytes twice."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from astra.chat import Encoded
+from astra.records import Message
+from astra.training.imitation import Schedule, imitate, order
+from tests.training.tiny import CAPITAL, new_chat, new_tiny
+
+SCHEDULE = Schedule(
+    epochs=1, batch=4, micro_batch=2, optimiser="muon", lr=0.01, muon_lr=0.02, weight_decay=0.0, warmup_steps=2,
+    decay="linear", decay_share=0.4, short_first=0.0,
+)  # fmt: skip
+
+
+def test_every_row_is_seen_once_an_epoch():
+    lengths = [random.Random(0).randint(5, 60) for _ in range(40)]
+    assert sorted(order(lengths, SCHEDULE, random.Random(1))) == list(range(40))
+
+
+def test_batches_hold_rows_of_like_length():
+    lengths = list(range(64))
+    rows = order(lengths, SCHEDULE, random.Random(1))
+    for start in range(0, 64, 4):
+        batch = [lengths[row] for row in rows[start : start + 4]]
+        assert max(batch) - min(batch) == 3
+
+
+def test_the_first_updates_see_the_shortest_third():
+    lengths = list(range(90))
+    rows = order(lengths, SCHEDULE.model_copy(update={"short_first": 0.5}), random.Random(1))
+    assert max(rows[: 11 * 4]) < 30
+
+
+def test_the_order_is_a_function_of_the_seed():
+    lengths = list(range(40))
+    assert order(lengths, SCHEDULE, random.Random(1)) == order(lengths, SCHEDULE, random.Random(1))
+    assert order(lengths, SCHEDULE, random.Random(1)) != order(lengths, SCHEDULE, random.Random(2))
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return new_chat()
+
+
+def rows(chat, n):
+    messages = [Message(role="user", content="What is the capital of country Spain?"), Message(role="assistant", content="The answer is Madrid.")]
+    return chat.encode([messages], [[CAPITAL.spec]]) * n
+
+
+def train(chat, tmp_path, n=60):
+    model = new_tiny(chat)
+    return model, imitate(model, chat, rows(chat, n), SCHEDULE, tmp_path, 0)
+
+
+def test_the_loss_falls_to_what_can_be_learned(chat, tmp_path):
+    model, losses = train(chat, tmp_path, 240)
+    assert losses[0]["loss"] > 3
+    assert losses[-1]["loss"] < 0.5
+
+
+def test_two_runs_give_the_same_weights(chat, tmp_path):
+    one, _ = train(chat, tmp_path / "1", 20)
+    other, _ = train(chat, tmp_path / "2", 20)
+    for mine, its in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, its)
+
+
+def test_tokens_outside_the_mask_do_not_train(chat, tmp_path):
+    """Only embeddings that the input or the labels touch move; what is masked is never a label."""
+    plain = rows(chat, 8)
+    torch.manual_seed(0)
+    silent = [Encoded(one.ids, [0] * (len(one.mask) - 1) + [0]) for one in plain]
+    model = new_tiny(chat)
+    before = [param.detach().clone() for param in model.parameters()]
+    imitate(model, chat, silent, SCHEDULE.model_copy(update={"weight_decay": 0.0}), tmp_path, 0)
+    moved = [not torch.equal(mine, its) for mine, its in zip(model.parameters(), before, strict=True)]
+    assert not any(moved)

@@ -1,0 +1,118 @@
+"""Batched episodes: token in, token out (HC-064)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from astra.training.rollouts import HFEngine, Sampling
+from tests.training.tiny import new_chat, new_tiny
+
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [14]]
+
+
+@pytest.fixture(scope="module")
+def engine() -> HFEngine:
+    chat = new_chat()
+    return HFEngine(new_tiny(chat).eval(), chat.end, chat.pad)
+
+
+def once(turns):
+    return ["answered" for _ in turns]
+
+
+def greedy(**changes) -> Sampling:
+    return Sampling(**{"temperature": 0.0, "max_new_tokens": 12, "max_response_tokens": 60, "seed": 1, **changes})
+
+
+class Results:
+    """Feeds two forced tokens after each of the first turns, and keeps what it was given."""
+
+    def __init__(self, turns: int) -> None:
+        self.left = {}
+        self.turns = turns
+        self.seen: list[tuple[int, list[int]]] = []
+
+    def __call__(self, turns):
+        answers = []
+        for turn in turns:
+            self.seen.append((turn.episode, list(turn.ids)))
+            done = self.left.get(turn.episode, 0)
+            self.left[turn.episode] = done + 1
+            answers.append("answered" if done >= self.turns else [3, 4])
+        return answers
+
+
+class Ender:
+    """A model that ends its turn whenever ``n`` sampled tokens stand behind the last forced or prompt token."""
+
+    def __init__(self, model, end: int) -> None:
+        self.model = model
+        self.end = end
+        self.steps = 0
+
+    def __call__(self, **inputs):
+        out = self.model(**inputs)
+        self.steps += 1
+        if self.steps % 4 == 0:
+            out.logits[:, -1, self.end] = 1e4
+        return out
+
+
+def test_greedy_episodes_are_what_generate_gives_whatever_the_padding(engine):
+    played = engine.play(PROMPTS, once, greedy())
+    for prompt, one in zip(PROMPTS, played, strict=True):
+        alone = engine.model.generate(
+            torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=engine.end, pad_token_id=engine.pad,
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        )[0, len(prompt) :].tolist()  # fmt: skip
+        assert one.ids == alone
+
+
+def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
+    chatty = HFEngine(Ender(engine.model, engine.end), engine.end, engine.pad)
+    results = Results(2)
+    played = chatty.play(PROMPTS, results, greedy(temperature=1.0, seed=5))
+    for prompt, one in zip(PROMPTS, played, strict=True):
+        assert 0 in one.mask
+        whole = torch.tensor([prompt + one.ids])
+        logprobs = engine.model(whole).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+        for place, (token, sampled, logprob) in enumerate(zip(one.ids, one.mask, one.logprobs, strict=True)):
+            if sampled and token != engine.end:  # the end is forced on by the double
+                assert logprobs[place, token].item() == pytest.approx(logprob, abs=2e-4)
+            if not sampled:
+                assert logprob == 0.0
+
+
+def test_what_was_sampled_is_kept_and_results_are_marked_as_not_sampled(engine):
+    chatty = HFEngine(Ender(engine.model, engine.end), engine.end, engine.pad)
+    results = Results(1)
+    played = chatty.play(PROMPTS[:1], results, greedy())
+    (_, first), (_, second) = results.seen
+    assert played[0].ids == [*first, 3, 4, *second]
+    assert played[0].mask == [1] * len(first) + [0, 0] + [1] * len(second)
+    assert played[0].stop == "answered"
+
+
+def test_a_reply_that_is_cut_is_not_handed_over(engine):
+    results = Results(0)
+    played = engine.play(PROMPTS, results, greedy(max_new_tokens=2))
+    cut = [one for one in played if engine.end not in one.ids]
+    assert cut
+    assert len(results.seen) == len(played) - len(cut)
+    assert all(one.stop == "truncated" and len(one.ids) == 2 for one in cut)
+
+
+def test_an_episode_stops_at_its_token_budget(engine):
+    chatty = HFEngine(Ender(engine.model, engine.end), engine.end, engine.pad)
+    played = chatty.play(PROMPTS[:1], Results(100), greedy(max_response_tokens=15))
+    assert len(played[0].ids) <= 15
+    assert played[0].stop == "truncated"
+
+
+def test_the_same_seed_gives_the_same_episodes_and_another_seed_others(engine):
+    def play(seed):
+        return [one.ids for one in engine.play(PROMPTS, once, greedy(temperature=1.0, seed=seed))]
+
+    assert play(3) == play(3)
+    assert play(3) != play(4)
