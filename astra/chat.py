@@ -1,9 +1,9 @@
 """Messages and tools <-> token ids and loss mask, for training, rollouts and evaluation alike.
 
-``Chat`` wraps a tokenizer and its chat template. The same object renders training conversations, opens prompts, appends
-tool results behind sampled ids without ever tokenising model output again, and parses a reply's ids back to a message.
-Hub models bring their own tokenizer and template; the built-in tiny policy gets a tokenizer that is built from the run's
-own texts (``build_tokenizer``) and the template in ``chat.jinja``.
+``Chat`` wraps a tokenizer and its chat template. The same object renders training conversations, opens prompts,
+appends tool results behind sampled ids without ever tokenising model output again, and parses a reply's ids back to a
+message. Hub models bring their own tokenizer and template; the built-in tiny policy gets a tokenizer that is built from
+the run's own texts (``build_tokenizer``) and the template in ``chat.jinja``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TEMPLATE = Path(__file__).with_name("chat.jinja")
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 BUILTIN_PHRASES = ("The answer is ", " and ", "Next: ", "I cannot answer: no tool gives the ")
-# What every conversation of the built-in format repeats, as single tokens: the tiny policy decides names and values, not
-# punctuation. None crosses the border of what the model writes, so sampled ids and rendered ids agree.
+# What every conversation of the built-in format repeats, as single tokens: the tiny policy decides names and values,
+# not punctuation. None crosses the border of what the model writes, so sampled ids and rendered ids agree.
 _SCAFFOLD = (
     f"{START}system\n",
     f"{START}user\n",
@@ -53,7 +53,7 @@ class ChatError(Exception):
 
 
 class NotTrainable(Exception):
-    """This conversation cannot become a training sample; ``reason`` is short and stable."""
+    """A conversation that cannot become a training sample; ``reason`` is short and stable."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -171,8 +171,10 @@ class Chat:
 
 
 def _until_end(ids: Sequence[int], mask: Sequence[int], end: int) -> list[int]:
-    """The mask with every assistant turn cut behind its end token: some templates mark the line break after it, which
-    no rollout samples."""
+    """The mask with every assistant turn cut behind its end token.
+
+    Some templates mark the line break after it too, which no rollout ever samples.
+    """
     kept: list[int] = []
     open_turn = True
     for token, flag in zip(ids, mask, strict=True):
@@ -231,8 +233,8 @@ def build_tokenizer(
     """A BPE tokenizer over the run's own texts.
 
     ``names`` (tools, entities: whole words), ``phrases`` (anywhere) and the format's scaffolding become single tokens.
-    Digits, capitals in a row and full stops stand alone; all else is split into at most ``n_pieces`` pieces that ``texts``
-    suggest, which may span several words.
+    Digits, capitals in a row and full stops stand alone; all else is split into at most ``n_pieces`` pieces that
+    ``texts`` suggest, which may span several words.
     """
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(

@@ -2,8 +2,8 @@
 
 Accepted for a score in [0, 1]: a JSON number; a text that holds nothing but a number (``"0.8"``), a fraction
 (``"4/5"``) or a percentage (``"80%"``). Names are compared without regard to case. Float noise up to 1e-6 beyond the
-range is rounded into it; anything further out is out of range, not clamped. Prose, nested objects, other names, booleans
-and words are no scores, and the judge is told so and asked again.
+range is rounded into it; anything further out is out of range, not clamped. Prose, nested objects, other names,
+booleans and words are no scores, and the judge is told so and asked again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Judge:
 
     async def ask(self, question: Question) -> Verdict:
         """The verdict on one question. Raises JudgeFailed, or EndpointUnavailable."""
-        messages = (Message(role="user", content=question.prompt),)
+        messages: tuple[Message, ...] = (Message(role="user", content=question.prompt),)
         model = self.model
         failure = JudgeFailed("invalid_output", "never asked")
         for again in range(self.reasks + 1):

@@ -1,12 +1,12 @@
 """Servers and graphs -> data/chains/chains.jsonl: walked, then verified (paper section 3.1).
 
 Walks start at each tool in turn and go on by edge weight, without returning to a tool. Each candidate passes three
-gates, the cheap one first, and each gate decides: by schema, every required argument has a source and every step uses an
-earlier result; by vote, a strict majority of model replies finds the chain coherent; by back-translation, a strict
-majority of requests written for the chain gives the chain back, in this order or in one that the bindings allow as well.
+gates, the cheap one first, and each gate decides: by schema, every required argument has a source and every step uses
+an earlier result; by vote, a strict majority of model replies finds the chain coherent; by back-translation, a strict
+majority of requests written for the chain gives the chain back, in this order or another that the bindings allow.
 
-Departures: the authors' code lists every walk depth-first, writes verdicts that nothing reads, and wants the exact order
-back. A vote that could not be read is no vote, and a chain without any readable vote is a reject of its own kind.
+Departures: the authors' code lists every walk depth-first, writes verdicts that nothing reads, and wants the exact
+order back. A vote that could not be read is no vote; a chain without a readable vote is a reject of its own kind.
 
     python -m stages.chains
 """
@@ -115,7 +115,7 @@ def _walk(net: nx.DiGraph[str], start: str, length: int, rng: random.Random) -> 
 
 def _support(net: nx.DiGraph[str], walk: Sequence[str]) -> float:
     shares = [net[a][b]["weight"] / net.out_degree(a, weight="weight") for a, b in pairwise(walk)]
-    return round(math.prod(shares), 6)
+    return round(float(math.prod(shares)), 6)
 
 
 # ---------------------------------------------------------------- gate 1: schemas
@@ -186,9 +186,7 @@ class Teacher:
     def ask(self, prompts: Sequence[str], samples: int) -> list[list[Completion | RequestRefused]]:
         """``samples`` replies for each prompt."""
         requests = [
-            Request(
-                model=self.model, messages=(Message(role="user", content=text),), seed=self.seed, sample=sample
-            )
+            Request(model=self.model, messages=(Message(role="user", content=text),), seed=self.seed, sample=sample)
             for text in prompts
             for sample in range(samples)
         ]

@@ -2,9 +2,9 @@
 
 models/base, sft, rl, control; data/merge -> data/eval/samples.jsonl, metrics/eval.json
 
-Three held-out splits, reported apart: unseen facts and compositions (``heldout``), entities and tools that no training
-text holds; and the refusal set, held-out arenas in which a needed tool is not there. All models meet the same cases with
-the same distractors, greedily and sampled; differences are paired by case.
+Three held-out splits, reported apart: unseen facts and compositions (``heldout``), entities and tools that no
+training text holds; and the refusal set, held-out arenas in which a needed tool is not there. All models meet the same
+cases with the same distractors, greedily and sampled; differences are paired by case.
 
 Departures: the paper's public benchmarks come with a later release; its arenas are not published.
 
@@ -53,7 +53,7 @@ CONTRACT = Contract(
     reads={**{name: f"models/{name}" for name in MODELS}, "arenas": "data/merge/arenas.jsonl"},
     writes={"samples": "data/eval/samples.jsonl"},
     params={"seed": int, "eval": Params},
-    plots=("plots/eval.csv",),
+    plots=("plots/eval.csv", "plots/f1.csv"),
 )
 
 
@@ -125,7 +125,7 @@ def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox
 
 
 def table(samples: Sequence[Sample]) -> dict[str, Any]:
-    """model -> benchmark -> mode -> measure -> mean, low, high, n; and the paired differences of f1."""
+    """Model -> benchmark -> mode -> measure -> mean, low, high, n; and the paired differences of f1."""
     values: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
     for sample in samples:
         for measure, value in sample.scores.items():
@@ -177,9 +177,12 @@ def main() -> None:
         run.n_in = run.n_out = run.write("samples", samples)
         metrics = table(samples)
         run.metrics |= metrics
-        plot = Path(CONTRACT.plots[0])
-        plot.parent.mkdir(exist_ok=True)
-        bars(metrics).to_csv(plot, index=False)
+        everything = bars(metrics)
+        chart = everything[everything["measure"] == "f1"]
+        chart = chart.assign(bar=chart["benchmark"] + ", " + chart["mode"] + ", " + chart["model"])
+        Path(CONTRACT.plots[0]).parent.mkdir(exist_ok=True)
+        everything.to_csv(CONTRACT.plots[0], index=False)
+        chart[["bar", "mean", "low", "high", "n"]].to_csv(CONTRACT.plots[1], index=False)
 
 
 if __name__ == "__main__":

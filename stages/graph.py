@@ -115,9 +115,13 @@ class Output(NamedTuple):
     schema: dict[str, Any]
 
 
-GENERIC = frozenset(
-    ["id", "name", "title", "type", "status", "state", "result", "value", "text", "message", "description", "content", "data", "date", "time", "code", "count", "total", "limit", "page", "offset", "size", "order", "sort", "query", "filter", "format", "language", "lang", "unit", "units", "url", "uri", "key", "label", "note", "notes", "created", "at", "updated", "created_at", "updated_at", "success", "ok", "error", "category", "tags", "role", "amount", "number", "index"]
-)
+GENERIC = frozenset((
+    "id", "name", "title", "type", "status", "state", "result", "value", "text", "message", "description",
+    "content", "data", "date", "time", "code", "count", "total", "limit", "page", "offset", "size", "order",
+    "sort", "query", "filter", "format", "language", "lang", "unit", "units", "url", "uri", "key", "label",
+    "note", "notes", "created", "at", "updated", "created_at", "updated_at", "success", "ok", "error",
+    "category", "tags", "role", "amount", "number", "index",
+))  # fmt: skip
 LOOSE_FORMATS = frozenset(("date", "date-time", "time", "uri", "int32", "int64", "float", "double"))
 MAX_DEPTH, MAX_OUTPUTS = 5, 80
 
@@ -178,7 +182,7 @@ def resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
                 target = target.get(part, {}) if isinstance(target, dict) else {}
             schema = target
         elif "properties" not in schema and (schema.get("anyOf") or schema.get("oneOf")):
-            options = schema.get("anyOf") or schema.get("oneOf")
+            options = schema.get("anyOf") or schema.get("oneOf") or []
             schema = next((one for one in options if one != {"type": "null"}), {})
         else:
             return schema
@@ -245,9 +249,7 @@ def build(server: Server, proposals: Iterable[Proposal]) -> ToolGraph | None:
             via = links(results[source.name], target) if source.name != target.name else ()
             votes_for = votes[source.name, target.name]
             if via or votes_for:
-                edge = Edge(
-                    source=source.name, target=target.name, via=via, votes_for=votes_for, votes=len(proposals)
-                )
+                edge = Edge(source=source.name, target=target.name, via=via, votes_for=votes_for, votes=len(proposals))
                 edges.append(edge)
     if not edges:
         return None
@@ -275,9 +277,7 @@ def main() -> None:
         servers = run.read("servers", Server)
         client = open_client(model)
         requests = [
-            Request(
-                model=model, messages=(Message(role="user", content=text),), seed=run.params["seed"], sample=sample
-            )
+            Request(model=model, messages=(Message(role="user", content=text),), seed=run.params["seed"], sample=sample)
             for text in (prompt(server, params) for server in servers)
             for sample in range(params.samples)
         ]

@@ -2,9 +2,9 @@
 
 models/sft, data/merge, data/sft/train.parquet -> models/rl, models/control, data/rl/rollouts.jsonl
 
-Every update takes groups of rollouts whose rewards differ (adaptive batch filling); distractor tools of three similarity
-bands are mixed in anew each time an arena comes up; tool code runs in the sandbox. ``models/control`` is the control that
-the comparison needs: SFT continued on its own rows for the compute that RL used.
+Every update takes groups of rollouts whose rewards differ (adaptive batch filling); distractor tools of three
+similarity bands are mixed in anew each time an arena comes up; tool code runs in the sandbox. ``models/control`` is the
+control that the comparison needs: SFT continued on its own rows for the compute that RL used.
 
 Departures: see ``astra/training/reinforcement.py``; the paper's batch of 256 and its 49,152 tokens are params.
 
@@ -193,7 +193,10 @@ def summary(rows: Sequence[dict[str, float]], practice: Practice) -> dict[str, A
         "groups_expired": sum(fill.expired for fill in practice.fills),
         "mean_age": round(fmean(age for fill in practice.fills for age in fill.ages), 4),
         "first_reward": round(rows[0]["reward"], 4),
-        **{f"last_{key}": round(fmean(row[key] for row in last), 4) for key in ("reward", "recall", "precision", "calls")},
+        **{
+            f"last_{key}": round(fmean(row[key] for row in last), 4)
+            for key in ("reward", "recall", "precision", "calls")
+        },
     }
 
 

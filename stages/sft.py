@@ -6,8 +6,8 @@ Rows are trajectories at or above ``min_score`` and, beside them, teacher demons
 A row that touches held-out content, ends unfinished, is too long or has nothing to train on is a reject.
 
 Departures: the paper starts from Qwen3-14B or 32B and imitates trajectories only (``policy.model`` and
-``demonstrations.count`` 0 give that); the built-in policy starts from random weights, with a tokenizer made here from the
-run's own tools and knowledge.
+``demonstrations.count`` 0 give that); the built-in policy starts from random weights, with a tokenizer made here from
+the run's own tools and knowledge.
 
     python -m stages.sft
 """
@@ -44,7 +44,9 @@ class Demonstrations(Demonstrating):
 class Params(Section):
     min_score: float = Field(ge=0, le=1, description="Trajectories scored below this are not imitated.")
     max_length: int = Field(ge=64, description="Tokens; longer conversations are rejects (paper: 20,480).")
-    max_untrainable: float = Field(ge=0, le=1, description="Share of rows without a trainable token that stops the stage.")
+    max_untrainable: float = Field(
+        ge=0, le=1, description="Share of rows without a trainable token that stops the stage."
+    )
     demonstrations: Demonstrations
     distractors: Mixing = Field(description="Tools mixed into demonstrations.")
     schedule: Schedule
@@ -97,12 +99,16 @@ def question_of(messages: Sequence[Message]) -> str:
     return next((message.content or "" for message in messages if message.role == "user"), "")
 
 
-def show_in_arenas(run: Run, arenas: Sequence[Arena], count: int, params: Params, seed: int, heldout: Heldout) -> list[Row]:
+def show_in_arenas(
+    run: Run, arenas: Sequence[Arena], count: int, params: Params, seed: int, heldout: Heldout
+) -> list[Row]:
     """That many demonstrations, going round the training arenas; those that failed are rejects."""
     if not count:
         return []
     if not arenas:
-        raise StageError("data/merge/arenas.jsonl: no training arenas to demonstrate in; set sft.demonstrations.count: 0")
+        raise StageError(
+            "data/merge/arenas.jsonl: no training arenas to demonstrate in; set sft.demonstrations.count: 0"
+        )
     distractors = Distractors([tool for arena in arenas for tool in arena.tools], params.distractors, seed)
     rows = []
     with open_sandbox() as sandbox:
@@ -136,10 +142,15 @@ def set_up(arena: Arena, distractors: Distractors, missing_tool: float, rng: ran
 
 
 def make_chat(rows: Sequence[Row], arenas: Sequence[Arena], pieces: int) -> Chat:
-    """The built-in policy's chat: a tokenizer over this run's tools and entities, and over words of its conversations."""
+    """The built-in policy's chat: a tokenizer over this run's tools and entities, and words of its conversations."""
     tools = [tool.spec for arena in arenas if arena.split == "train" for tool in arena.tools]
     entities = {str(value) for arena in arenas for probe in arena.probes for value in probe.arguments.values()}
-    names = entities | {spec.name for spec in tools} | {spec.description for spec in tools} | {label_of(spec) for spec in tools}
+    names = (
+        entities
+        | {spec.name for spec in tools}
+        | {spec.description for spec in tools}
+        | {label_of(spec) for spec in tools}
+    )
     plain = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
     texts = [
         piece
@@ -147,12 +158,16 @@ def make_chat(rows: Sequence[Row], arenas: Sequence[Arena], pieces: int) -> Chat
         for message in row.messages
         for piece in plain.split(message.content or "")
     ]
-    schemas = [f"{spec.name}({', '.join(spec.parameters.get('properties', {}))}): {spec.description}" for row in rows[:200] for spec in row.tools]
+    schemas = [
+        f"{spec.name}({', '.join(spec.parameters.get('properties', {}))}): {spec.description}"
+        for row in rows[:200]
+        for spec in row.tools
+    ]
     return Chat(build_tokenizer([*texts, *schemas], names, BUILTIN_PHRASES, pieces))
 
 
 def encode(run: Run, chat: Chat, rows: Sequence[Row], max_length: int) -> list[tuple[Row, Encoded]]:
-    """Token ids and masks; what is too long or has no trainable token is a reject, never cut in the middle of a turn."""
+    """Token ids and masks; what is too long or has no trainable token is a reject, never cut inside a turn."""
     kept = []
     for row in run.progress(rows, total=len(rows), unit="row"):
         try:
@@ -214,7 +229,9 @@ def main() -> None:
             raise StageError(str(error)) from None
         kept = encode(run, chat, rows, params.max_length)
         if not kept or len(rows) - len(kept) > params.max_untrainable * len(rows):
-            raise StageError(f"only {len(kept)} of {len(rows)} rows can be trained on; see sft.max_length, sft.max_untrainable")
+            raise StageError(
+                f"only {len(kept)} of {len(rows)} rows can be trained on; see sft.max_length, sft.max_untrainable"
+            )
         run.n_out = len(kept)
         model = load_policy(policy.model) if policy.is_pretrained else new_policy(policy.shape, chat, seed)
         save_policy(model, chat, run.path("base"))

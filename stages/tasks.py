@@ -155,9 +155,10 @@ def augmenting_drafts(
                 continue
             server = servers[task.server_ids[0]]
             person = rng.choice(personas) if axis == "persona" else None
+            tools = [tool for tool in server.tools if axis != "persona" or tool.name in task.target_tools]
             shown = {
                 "server": about(server),
-                "tools": [document(tool) for tool in server.tools if tool.name in task.target_tools or axis != "persona"],
+                "tools": [document(tool) for tool in tools],
                 "target_tools": task.target_tools,
                 "question": task.question,
                 **({"persona": person} if person else {}),

@@ -86,7 +86,9 @@ def test_prompt_replies_and_results_make_the_same_ids_as_the_whole_conversation(
     ids, mask = chat.prompt(CONVERSATION[:1], [TOOL]), []
     mask = [0] * len(ids)
     spans = trained_spans(whole.ids, whole.mask)
-    for reply, after in zip(spans, [('{"result": "London"}',), ('{"result": 25}', "unknown airport: Zürich"), ()], strict=True):
+    for reply, after in zip(
+        spans, [('{"result": "London"}',), ('{"result": 25}', "unknown airport: Zürich"), ()], strict=True
+    ):
         results = list(chat.results(after)) if after else []
         ids += reply + results
         mask += [1] * len(reply) + [0] * len(results)
@@ -110,7 +112,10 @@ def trained_spans(ids: list[int], mask: list[int]) -> list[list[int]]:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="<|>"), max_size=12), st.text(st.characters(codec="utf-8", exclude_characters="<|>"), max_size=12)),
+        st.tuples(
+            st.text(st.characters(codec="utf-8", exclude_characters="<|>"), max_size=12),
+            st.text(st.characters(codec="utf-8", exclude_characters="<|>"), max_size=12),
+        ),
         min_size=1,
         max_size=3,
     )
@@ -136,7 +141,14 @@ def test_a_reply_reads_back_as_the_message_that_was_rendered(chat):
 
 @pytest.mark.parametrize(
     "text",
-    ["not json", '{"name": "f"', '{"arguments": {}}', '["f"]', '{"name": 3, "arguments": {}}', '{"name": "f", "arguments": [1]}'],
+    [
+        "not json",
+        '{"name": "f"',
+        '{"arguments": {}}',
+        '["f"]',
+        '{"name": 3, "arguments": {}}',
+        '{"name": "f", "arguments": [1]}',
+    ],
 )
 def test_a_malformed_call_is_a_call_of_no_tool_not_a_crash(chat, text):
     ids = chat.tokenizer(f"thought\n<tool_call>\n{text}\n</tool_call>").input_ids

@@ -27,7 +27,7 @@ LAYERS = {
     "knowledge": 1, "live": 1, "splits": 1,
     "knowledge_server": 2, "judge": 2, "environments": 2,
     "agent": 3,
-    "training": 4, "benchmarks": 4, "show": 4,
+    "training": 4, "show": 4,
 }  # fmt: skip
 TORCH = {"torch", "transformers", "trl", "accelerate", "datasets", "sentence_transformers", "tokenizers"}
 

@@ -90,7 +90,9 @@ def demonstrate(case: Case, how: Demonstrating, rng: random.Random, sandbox: San
         play.call(probe.tool, dict(probe.arguments), thought(label, probe))
     needed = {step.id for step in arena.steps if step.needs_tool}
     if play.world.solved != needed:
-        raise DemonstrationFailed("demonstration_unsolved", f"{arena.id}: solved {sorted(play.world.solved)} of {sorted(needed)}")
+        raise DemonstrationFailed(
+            "demonstration_unsolved", f"{arena.id}: solved {sorted(play.world.solved)} of {sorted(needed)}"
+        )
     answers = arena.answer.value if arena.answer.kind == "list" else [arena.answer.value]
     play.say(f"The answer is {' and '.join(str(value) for value in answers)}.")
     return tuple(play.messages)
@@ -101,7 +103,7 @@ def thought(label: str, probe: Probe) -> str:
 
 
 def _slip(play: Play, probe: Probe, specs: dict[str, ToolSpec], rng: random.Random) -> None:
-    """A needless call before the right one: another tool for the same kind of thing, a typing error, or the same twice."""
+    """A needless call before the right one: another tool for the same entity, a typing error, or the same twice."""
     (parameter, subject), *_ = probe.arguments.items()
     kind = rng.random()
     others = sorted(
@@ -126,7 +128,11 @@ def label_of(spec: ToolSpec) -> str:
 
 @cache
 def _label(name: str, description: str, parameters: tuple[str, ...]) -> str:
-    schema = {"type": "object", "properties": {one: {"type": "string"} for one in parameters}, "required": list(parameters)}
+    schema = {
+        "type": "object",
+        "properties": {one: {"type": "string"} for one in parameters},
+        "required": list(parameters),
+    }
     form = phrases.knowledge_form({"name": name, "description": description, "parameters": schema})
     return form.label if form else phrases.words(name)
 

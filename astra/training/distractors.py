@@ -31,8 +31,12 @@ WIDTH = 512
 class Mixing(Section):
     """Which tools are mixed in, and how many."""
 
-    mode: Literal["none", "random", "banded"] = Field(description="banded is the paper's; the others are its ablations.")
-    per_band: int = Field(ge=0, le=16, description="Tools drawn from each band (paper: K); random draws as many in all.")
+    mode: Literal["none", "random", "banded"] = Field(
+        description="banded is the paper's; the others are its ablations."
+    )
+    per_band: int = Field(
+        ge=0, le=16, description="Tools drawn from each band (paper: K); random draws as many in all."
+    )
     high: float = Field(gt=0, lt=1, description="Cosine similarity above which a tool is in the high band.")
     low: float = Field(gt=0, lt=1, description="Cosine similarity below which a tool is in the low band.")
     encoder: str = Field(description="builtin, or a sentence-transformers model (paper: Qwen3-Embedding-8B).")
@@ -51,7 +55,9 @@ def open_encoder(name: str, documents: Sequence[str], seed: int) -> SentenceTran
     vocabulary = {"[UNK]": 0} | {word: place for place, word in enumerate(sorted(words), 1)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("removed")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("removed")]
+    )
     noise = np.random.default_rng(seed).standard_normal((len(vocabulary), WIDTH)).astype(np.float32)
     rarity = [0.0, *(math.log((1 + len(documents)) / (1 + words[word])) + 1 for word in sorted(words))]
     weights = noise / np.linalg.norm(noise, axis=1, keepdims=True) * np.array(rarity, dtype=np.float32)[:, None]

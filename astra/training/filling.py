@@ -115,6 +115,6 @@ class Filler:
         return (
             f"update {report.update}: {len(self.waiting)} of {self.n_groups} groups with a spread over "
             f"{self.filling.delta} after {report.rounds} rounds ({report.sampled} groups, mean reward {mean:.3f}). "
-            "At a mean near 0 the policy cannot do the task yet: train sft longer. Near 1 there is nothing left to learn: "
-            "fewer rl.updates. Else lower rl.filling.delta, or set rl.filling.on_exhausted to pad."
+            "At a mean near 0 the policy cannot do the task yet: train sft longer. Near 1 there is nothing left to "
+            "learn: fewer rl.updates. Else lower rl.filling.delta, or set rl.filling.on_exhausted to pad."
         )

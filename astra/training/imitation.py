@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from datasets import Dataset
 from pydantic import Field
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from astra.chat import Chat, Encoded
@@ -105,11 +105,17 @@ def imitate(
         args=config,
         train_dataset=dataset,
         processing_class=chat.tokenizer,
-        optimizers=(build_optimiser(model, schedule.optimiser, schedule.lr, schedule.muon_lr, schedule.weight_decay), None),
+        optimizers=(
+            build_optimiser(model, schedule.optimiser, schedule.lr, schedule.muon_lr, schedule.weight_decay),
+            None,
+        ),
     )
+    trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     score_labelled_positions(trainer.model)
     trainer.train()
-    return [{"step": int(one["step"]), "loss": float(one["loss"])} for one in trainer.state.log_history if "loss" in one]
+    return [
+        {"step": int(one["step"]), "loss": float(one["loss"])} for one in trainer.state.log_history if "loss" in one
+    ]
 
 
 def _labels(row: Encoded) -> list[int]:

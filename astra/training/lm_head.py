@@ -36,7 +36,9 @@ def score_labelled_positions(model: PreTrainedModel, temperature: float = 1.0) -
     model.forward = forward
 
 
-def _score(hidden: torch.Tensor, labels: torch.Tensor, head: Any, temperature: float, n_tokens: Any) -> FusedCausalLMOutput:
+def _score(
+    hidden: torch.Tensor, labels: torch.Tensor, head: Any, temperature: float, n_tokens: Any
+) -> FusedCausalLMOutput:
     mask = labels != IGNORED  # (B, T-1)
     logits = head(hidden[mask]).float() / temperature  # (N, V)
     spread = torch.log_softmax(logits, -1)

@@ -1,8 +1,8 @@
 """The optimisers of sft and rl: AdamW, or Muon for weight matrices with AdamW for the rest, as one torch optimizer.
 
-Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest semi-orthogonal matrix, found by a few Newton-Schulz
-iterations. torch.optim.Muon iterates in bfloat16, which a CPU without bfloat16 arithmetic runs fifty times slower than the
-float32 used here; and two optimizers cannot be handed to one Trainer.
+Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest semi-orthogonal matrix, found by a few
+Newton-Schulz iterations. torch.optim.Muon iterates in bfloat16: on a CPU without bfloat16 arithmetic a step of it took
+0.6 s, twice the forward pass; in float32 it is lost in the noise. And two optimizers cannot be handed to one Trainer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-Kind = Literal["muon", "adamw"]
+Params = list[tuple[nn.Parameter, Tensor]]  # with their gradients
 _NS = (3.4445, -4.7750, 2.0315)  # quintic coefficients that converge fastest near zero
 _NS_STEPS = 5
 
@@ -22,7 +22,7 @@ _NS_STEPS = 5
 class MuonAdamW(torch.optim.Optimizer):
     """Muon on groups of kind ``muon``, decoupled AdamW on groups of kind ``adamw``.
 
-    A group holds ``params``, ``kind`` and ``lr``. A scheduler that scales every group's ``lr`` works as with any optimizer.
+    A group holds ``params``, ``kind`` and ``lr``. A scheduler scales every group's ``lr``, as with any optimizer.
     """
 
     def __init__(
@@ -40,36 +40,35 @@ class MuonAdamW(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = closure() if closure is not None else None
         for group in self.param_groups:
-            params = [param for param in group["params"] if param.grad is not None]
+            params = [(param, param.grad) for param in group["params"] if param.grad is not None]
             if group["kind"] == "muon":
                 self._muon(params, group)
             else:
                 self._adamw(params, group)
         return loss
 
-    def _muon(self, params: list[nn.Parameter], group: dict[str, Any]) -> None:
+    def _muon(self, params: Params, group: dict[str, Any]) -> None:
         by_shape: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
-        for param in params:
+        updates: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
+        for param, grad in params:
+            buffer: Tensor = self.state[param].setdefault("momentum", torch.zeros_like(param))
+            buffer.lerp_(grad, 1 - group["momentum"])
             by_shape[tuple(param.shape)].append(param)
-        for same in by_shape.values():
-            updates = []
-            for param in same:
-                buffer = self.state[param].setdefault("momentum", torch.zeros_like(param))
-                buffer.lerp_(param.grad, 1 - group["momentum"])
-                updates.append(param.grad.lerp(buffer, group["momentum"]))  # Nesterov
-            for param, update in zip(same, orthogonal(torch.stack(updates)), strict=True):
+            updates[tuple(param.shape)].append(grad.lerp(buffer, group["momentum"]))  # Nesterov
+        for shape, same in by_shape.items():
+            for param, update in zip(same, orthogonal(torch.stack(updates[shape])), strict=True):
                 param.mul_(1 - group["lr"] * group["weight_decay"])
                 param.add_(update, alpha=-group["lr"])
 
-    def _adamw(self, params: list[nn.Parameter], group: dict[str, Any]) -> None:
+    def _adamw(self, params: Params, group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        for param in params:
+        for param, grad in params:
             state = self.state[param]
             if not state:
                 state.update(step=0, mean=torch.zeros_like(param), square=torch.zeros_like(param))
             state["step"] += 1
-            state["mean"].lerp_(param.grad, 1 - beta1)
-            state["square"].mul_(beta2).addcmul_(param.grad, param.grad, value=1 - beta2)
+            state["mean"].lerp_(grad, 1 - beta1)
+            state["square"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
             scale = (state["square"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
             param.mul_(1 - group["lr"] * group["weight_decay"])
             param.addcdiv_(state["mean"], scale, value=-group["lr"] / (1 - beta1 ** state["step"]))
@@ -79,7 +78,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """Nearly orthogonal matrices with the same row and column spaces; (N, R, C) in and out."""
     a, b, c = _NS
     flat = matrices.size(-2) > matrices.size(-1)
-    x = matrices.mT if flat else matrices
+    x: Tensor = matrices.mT if flat else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(_NS_STEPS):
         gram = x @ x.mT
@@ -87,8 +86,13 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return x.mT if flat else x
 
 
-def build_optimiser(model: nn.Module, kind: Literal["muon", "adamw"], lr: float, muon_lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """The optimizer for a policy. With ``muon``, hidden matrices use Muon at ``muon_lr``; embeddings and norms use AdamW."""
+def build_optimiser(
+    model: nn.Module, kind: Literal["muon", "adamw"], lr: float, muon_lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """The optimizer for a policy.
+
+    With ``muon``, hidden matrices use Muon at ``muon_lr``; embeddings and norms use AdamW at ``lr``.
+    """
     named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
     if kind == "adamw":
         params = [param for _, param in named]

@@ -8,9 +8,12 @@ from typing import cast
 import torch
 from pydantic import Field
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 from astra.chat import Chat
 from astra.records import Section
+
+logging.disable_progress_bar()  # of loading and writing weights
 
 
 class Shape(Section):

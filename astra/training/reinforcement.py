@@ -21,7 +21,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is marked
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from astra.chat import Chat
@@ -65,7 +65,7 @@ def reinforce(
     scratch: Path,
     seed: int,
 ) -> Practice:
-    """Train ``model`` in place. ``play(update)`` plays cases with ``replica``, whose weights are kept equal to the model's.
+    """Train ``model`` in place. ``play(update)`` plays cases with ``replica``, given the model's weights first.
 
     Raises FillingExhausted.
     """
@@ -130,6 +130,7 @@ def reinforce(
         processing_class=chat.tokenizer,
         rollout_func=rollout_func,
     )
+    trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     score_labelled_positions(trainer.model, how.temperature)
     trainer.train()
     practice.log = [dict(one) for one in trainer.state.log_history if "loss" in one]

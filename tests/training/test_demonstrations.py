@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -22,7 +23,9 @@ def play(how=CLEAN, seed=0, tools=FULL, missing=None):
 
 
 def test_a_clean_demonstration_makes_the_golden_calls_and_states_the_answer():
-    texts = [(one.role, one.content, [json.loads(call.function.arguments) for call in one.tool_calls]) for one in play()]
+    texts = [
+        (one.role, one.content, [json.loads(call.function.arguments) for call in one.tool_calls]) for one in play()
+    ]
     assert texts == [
         ("user", "For country Ghana, find the capital, then its city population.", []),
         ("assistant", "Next: capital of Ghana.", [{"country": "Ghana"}]),
@@ -50,7 +53,7 @@ def test_slips_are_of_several_kinds():
     assert any(one.is_error for one in seen)  # mistyped
     assert any(one.name == "country_currency" for one in seen)  # another tool for the same kind of thing
     pairs = [message.tool_calls[0].function for message in seen if message.tool_calls]
-    assert any(one == other for one, other in zip(pairs, pairs[1:], strict=False))  # made twice
+    assert any(one == other for one, other in pairwise(pairs))  # made twice
 
 
 def test_where_a_needed_tool_is_not_there_that_is_said():

@@ -48,7 +48,9 @@ def test_drawn_names_never_collide(mode):
 
 def test_the_same_key_draws_the_same_tools_and_keys_differ():
     one, other = distractors(), distractors()
-    assert [names(one.draw([CAPITAL], str(key))) for key in range(9)] == [names(other.draw([CAPITAL], str(key))) for key in range(9)]
+    assert [names(one.draw([CAPITAL], str(key))) for key in range(9)] == [
+        names(other.draw([CAPITAL], str(key))) for key in range(9)
+    ]
     assert len({tuple(names(one.draw([CAPITAL], str(key)))) for key in range(20)}) > 1
 
 

@@ -49,7 +49,10 @@ def chat():
 
 
 def rows(chat, n):
-    messages = [Message(role="user", content="What is the capital of country Spain?"), Message(role="assistant", content="The answer is Madrid.")]
+    messages = [
+        Message(role="user", content="What is the capital of country Spain?"),
+        Message(role="assistant", content="The answer is Madrid."),
+    ]
     return chat.encode([messages], [[CAPITAL.spec]]) * n
 
 
@@ -59,7 +62,7 @@ def train(chat, tmp_path, n=60):
 
 
 def test_the_loss_falls_to_what_can_be_learned(chat, tmp_path):
-    model, losses = train(chat, tmp_path, 240)
+    _, losses = train(chat, tmp_path, 240)
     assert losses[0]["loss"] > 3
     assert losses[-1]["loss"] < 0.5
 

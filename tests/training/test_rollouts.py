@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
-from astra.training.rollouts import HFEngine, Sampling
+from astra.training.rollouts import HFEngine, Sampling, _draw
 from tests.training.tiny import new_chat, new_tiny
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [14]]
@@ -116,3 +118,18 @@ def test_the_same_seed_gives_the_same_episodes_and_another_seed_others(engine):
 
     assert play(3) == play(3)
     assert play(3) != play(4)
+
+
+def test_sampled_tokens_follow_the_distribution():
+    logits = torch.tensor([0.5, 0.3, 0.2, 0.0]).log().repeat(20_000, 1)
+    tokens, logprobs = _draw(logits, 1.0, torch.Generator().manual_seed(0))
+    shares = torch.bincount(torch.tensor(tokens), minlength=4) / len(tokens)
+    torch.testing.assert_close(shares, torch.tensor([0.5, 0.3, 0.2, 0.0]), atol=0.015, rtol=0)
+    assert logprobs[0] == pytest.approx(float(logits[0, tokens[0]]), abs=1e-6)
+
+
+def test_a_temperature_sharpens_and_its_log_probabilities_with_it():
+    logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(20_000, 1)
+    tokens, logprobs = _draw(logits, 0.5, torch.Generator().manual_seed(0))
+    assert tokens.count(0) / len(tokens) == pytest.approx(0.25 / 0.38, abs=0.015)
+    assert logprobs[tokens.index(0)] == pytest.approx(math.log(0.25 / 0.38), abs=1e-5)

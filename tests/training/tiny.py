@@ -50,7 +50,15 @@ def arena(country: str, split: str = "train") -> Arena:
         answer=people,
         steps=(
             Step(id=1, question="q1", answer=capital, needs_tool=True, relation="country_capital", subject=country),
-            Step(id=2, question="q2", answer=people, depends_on=(1,), needs_tool=True, relation="city_population", subject=city),
+            Step(
+                id=2,
+                question="q2",
+                answer=people,
+                depends_on=(1,),
+                needs_tool=True,
+                relation="city_population",
+                subject=city,
+            ),
         ),
         tools=(CAPITAL, POPULATION),
         probes=(
@@ -69,7 +77,7 @@ def new_chat() -> Chat:
     return Chat(build_tokenizer(texts, names, BUILTIN_PHRASES, SHAPE.pieces))
 
 
-def new_tiny(chat: Chat, seed: int = 0):  # noqa: ANN201
+def new_tiny(chat: Chat, seed: int = 0):
     return new_policy(SHAPE, chat, seed)
 
 
@@ -78,7 +86,7 @@ class InProcess:
 
     backend = "in_process"
 
-    def call(self, code: str, function: str, arguments, timeout_s: float = 2.0) -> Result:  # noqa: ANN001
+    def call(self, code: str, function: str, arguments, timeout_s: float = 2.0) -> Result:
         space: dict[str, object] = {}
         exec(code, space)
         try:
@@ -86,10 +94,10 @@ class InProcess:
         except ValueError as error:
             return Result("tool_error", error=str(error))
 
-    def run(self, job):  # noqa: ANN001, ANN201
+    def run(self, job):
         raise NotImplementedError
 
-    def session(self, code: str):  # noqa: ANN201
+    def session(self, code: str):
         raise NotImplementedError
 
     def close(self) -> None:

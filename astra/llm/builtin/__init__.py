@@ -1,4 +1,3 @@
-# H3: read /tmp/w/h3/LEAD.md NOW (then delete this line)
 """The built-in teacher: rules behind the same seam as an endpoint. Text in, text out; it is given the Request only.
 
 A request with tools is an agent's turn. Any other is told by the title line of its first message (``# Graph: propose
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from astra.llm.builtin import agent, arenas, emulate, graph_tasks, judging
+from astra.llm.builtin import agent, arenas, emulate, graph_tasks, judging, scoring
 from astra.llm.errors import RequestRefused
 from astra.llm.types import Completion, Request
 from astra.records import Usage
@@ -25,8 +24,8 @@ HANDLERS: dict[str, Handler] = {
     "Trajectories: emulate a tool": lambda shown, rng: emulate.emulate(shown),
     **graph_tasks.HANDLERS,
     **judging.HANDLERS,
+    **scoring.HANDLERS,
     **arenas.HANDLERS,
-    **judging.HANDLERS,
 }
 
 _TITLE = re.compile(r"^# (.+?)[ \t]*$", re.MULTILINE)

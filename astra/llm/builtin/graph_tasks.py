@@ -195,7 +195,8 @@ def _branch(chain: Sequence[Tool], tools: Sequence[Tool], rng: random.Random) ->
 
 def _target(tool: Tool) -> str | None:
     properties = (tool.get("returns") or {}).get("properties", {})
-    return properties.get("result", {}).get("title")
+    title = properties.get("result", {}).get("title")
+    return title if isinstance(title, str) else None
 
 
 def example_keys(table: str, tools: Sequence[Tool]) -> list[str]:
@@ -344,14 +345,16 @@ INTRODUCTIONS: dict[str, tuple[str, ...]] = {
     "casual": ("Hi, {who} here, {because}.", "Hey! I am {who} and {because}."),
 }
 STYLES = {"polite": "polite", "warm": "polite", "careful": "polite", "precise": "polite", "exact": "polite",
-          "cheerful": "casual", "casual": "casual", "chatty": "casual", "curious": "casual", "unsure": "casual"}  # fmt: skip
+          "cheerful": "casual", "casual": "casual", "chatty": "casual", "curious": "casual",
+          "unsure": "casual"}  # fmt: skip
 
 
 def persona(shown: Shown, rng: random.Random) -> dict[str, Any]:
     """An introduction in the person's voice before the request."""
     person = shown["persona"]
     texts = INTRODUCTIONS[STYLES.get(person["style"], "brief")]
-    return {"question": rng.choice(texts).format(who=person["who"], because=person["because"]) + " " + shown["question"]}
+    introduction = rng.choice(texts).format(who=person["who"], because=person["because"])
+    return {"question": f"{introduction} {shown['question']}"}
 
 
 HANDLERS: dict[str, Callable[[Any, random.Random], dict[str, Any]]] = {

@@ -1,10 +1,11 @@
 r"""The language that the built-in task writer and the built-in agent share. Rules:
 
-1. A step is its tool's clause: the first sentence of the description as an imperative, first letter small, no full stop.
-2. What the user gives stands after the clause as ``with <parameter words> "value"``, joined by commas and ``and``. Quotes
-   inside a value are written ``\\"``. Values that are no text are written as JSON inside the quotes, lists too.
+1. A step is its tool's clause: the first sentence of the description as an imperative, without full stop.
+2. What the user gives stands after the clause as ``with <parameter words> "value"``, joined by commas and ``and``.
+   Quotes inside a value are written ``\"``. Values that are no text are written as JSON inside the quotes, lists too.
 3. Steps are joined by a link. A DEPENDENT link says that the step needs an earlier result; a FREE link does not.
-4. A request is ``<opening><step><link><step>...<.>``; sentences before the opening (a persona) and after it are not steps.
+4. A request is ``<opening><step><link><step>...<.>``; sentences before the opening (a persona) and after the first full
+   stop are not steps.
 5. Required parameters that the user does not give come from earlier results.
 6. Tools in knowledge form (one required parameter named as an entity type, described as "Host city of an airport.")
    are asked for by label: forward ``For airport LHR, find the host city, then its home country. Also for country Spain,
@@ -52,9 +53,29 @@ def words(name: str) -> str:
     return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)).lower() or name
 
 
-_THIRD_PERSON = re.compile(r"^([a-z]+?)(ies|(?<=ch|sh|ss)es|(?<=[^s])s)$")
-_NOT_VERBS = {"this", "is", "as", "its", "news", "status", "details", "statistics", "results", "address", "access"}
-_VERBS = {"add", "apply", "approve", "archive", "assign", "book", "browse", "build", "calculate", "cancel", "change", "check", "clear", "close", "commit", "compare", "compute", "convert", "copy", "count", "create", "decode", "delete", "describe", "detect", "download", "edit", "encode", "estimate", "evaluate", "execute", "explain", "export", "extract", "fetch", "file", "filter", "find", "follow", "format", "generate", "geocode", "get", "give", "import", "insert", "invite", "issue", "join", "list", "load", "lock", "log", "look", "lookup", "make", "mark", "merge", "modify", "move", "open", "order", "parse", "pay", "place", "plan", "play", "post", "predict", "print", "process", "publish", "purchase", "query", "rank", "read", "recommend", "record", "refund", "register", "remove", "rename", "render", "replace", "reply", "report", "request", "reserve", "reset", "resolve", "retrieve", "return", "run", "save", "schedule", "score", "search", "send", "set", "share", "show", "sign", "sort", "split", "start", "stop", "store", "submit", "subscribe", "suggest", "summarize", "switch", "sync", "tag", "take", "track", "transfer", "translate", "turn", "unlock", "unsubscribe", "update", "upload", "use", "validate", "verify", "view", "withdraw", "write", "access", "analyze", "authenticate", "broadcast", "capture", "classify", "collect", "configure", "connect", "delegate", "deploy", "disable", "display", "enable", "enumerate", "enqueue", "flag", "forward", "identify", "initialize", "inspect", "install", "invoke", "measure", "monitor", "normalize", "notify", "obtain", "optimize", "perform", "ping", "preview", "provide", "push", "recall", "restore", "route", "scan", "select", "simulate", "stage", "test", "toggle", "trigger", "unarchive", "vote", "watch", "attach", "drop", "end", "enrol", "enroll", "extend", "forecast", "lend", "put", "quote", "redirect", "scale", "unstage"}
+_NOT_VERBS = {
+    "access", "address", "as", "details", "is", "its", "news", "results", "statistics", "status", "this",
+}  # fmt: skip
+_VERBS = {
+    "access", "add", "analyze", "apply", "approve", "archive", "assign", "attach", "authenticate", "book",
+    "broadcast", "browse", "build", "calculate", "cancel", "capture", "change", "check", "classify", "clear",
+    "close", "collect", "commit", "compare", "compute", "configure", "connect", "convert", "copy", "count",
+    "create", "decode", "delegate", "delete", "deploy", "describe", "detect", "disable", "display", "download",
+    "drop", "edit", "enable", "encode", "end", "enqueue", "enrol", "enroll", "enumerate", "estimate",
+    "evaluate", "execute", "explain", "export", "extend", "extract", "fetch", "file", "filter", "find", "flag",
+    "follow", "forecast", "format", "forward", "generate", "geocode", "get", "give", "identify", "import",
+    "initialize", "insert", "inspect", "install", "invite", "invoke", "issue", "join", "lend", "list", "load",
+    "lock", "log", "look", "lookup", "make", "mark", "measure", "merge", "modify", "monitor", "move",
+    "normalize", "notify", "obtain", "open", "optimize", "order", "parse", "pay", "perform", "ping", "place",
+    "plan", "play", "post", "predict", "preview", "print", "process", "provide", "publish", "purchase", "push",
+    "put", "query", "quote", "rank", "read", "recall", "recommend", "record", "redirect", "refund", "register",
+    "remove", "rename", "render", "replace", "reply", "report", "request", "reserve", "reset", "resolve",
+    "restore", "retrieve", "return", "route", "run", "save", "scale", "scan", "schedule", "score", "search",
+    "select", "send", "set", "share", "show", "sign", "simulate", "sort", "split", "stage", "start", "stop",
+    "store", "submit", "subscribe", "suggest", "summarize", "switch", "sync", "tag", "take", "test", "toggle",
+    "track", "transfer", "translate", "trigger", "turn", "unarchive", "unlock", "unstage", "unsubscribe",
+    "update", "upload", "use", "validate", "verify", "view", "vote", "watch", "withdraw", "write",
+}  # fmt: skip
 
 
 def imperative(word: str) -> str | None:

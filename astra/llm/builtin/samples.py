@@ -17,6 +17,7 @@ PEOPLE = ("Ines Duarte", "Milan Horvat", "Aisha Bello", "Tomas Lindqvist", "Priy
           "Kofi Asante", "Yuki Tanaka", "Marta Kowalska", "Owen Byrne", "Sara Haddad")  # fmt: skip
 TOWNS = ("Lyme", "Aveiro", "Bergen", "Ghent", "Izola", "Kotor", "Malmo", "Narva", "Oban", "Pula", "Rennes", "Siena")
 LISTS: tuple[tuple[str, tuple[str, ...]], ...] = (  # the first whose word is in the parameter's name
+    ("language", ("English", "Portuguese", "French", "Polish", "Japanese", "Dutch")),
     ("email", tuple(f"{name.split()[0].lower()}@example.org" for name in PEOPLE)),
     ("timezone", ("Europe/Lisbon", "Asia/Tokyo", "America/Toronto", "Africa/Nairobi", "Australia/Perth")),
     ("branch name", ("fix-login", "feature/export", "release-2", "docs-update", "spike-cache")),
@@ -32,7 +33,6 @@ LISTS: tuple[tuple[str, tuple[str, ...]], ...] = (  # the first whose word is in
     ("post code", ("1200-109", "5003", "9000", "DT7 3JF", "10115")),
     ("term", ("autumn 2026", "spring 2027")),
     ("subject", ("chemistry", "history", "statistics", "linguistics", "biology")),
-    ("language", ("English", "Portuguese", "French", "Polish", "Japanese", "Dutch")),
     ("district", ("Old Harbour", "Northgate", "Mill Quarter", "Riverside", "Castle Hill")),
     ("ingredient", ("lentils", "spinach", "buckwheat", "pears", "chickpeas", "fennel")),
     ("plant", ("birch", "hazel", "mugwort", "timothy grass", "alder")),
@@ -99,7 +99,9 @@ def _draw(name: str, schema: Mapping[str, Any], rng: random.Random) -> Any:
         return rng.random() < 0.5
     if kind == "array":
         items = [_draw(name, schema.get("items", {}), rng) for _ in range(max(schema.get("minItems", 1), 2))]
-        return None if None in items else list(dict.fromkeys(items)) if all(isinstance(i, str) for i in items) else items
+        if None in items:
+            return None
+        return list(dict.fromkeys(items)) if all(isinstance(one, str) for one in items) else items
     if kind == "object":
         wanted = schema.get("required", [])
         made = {one: _draw(one, schema["properties"].get(one, {}), rng) for one in wanted} if wanted else None
@@ -113,7 +115,8 @@ def _number(name: str, schema: Mapping[str, Any], rng: random.Random, whole: boo
     low, high = max(low, schema.get("minimum", low)), min(high, schema.get("maximum", high))
     if low > high:
         low = high = schema.get("minimum", high)
-    return rng.randint(int(-(-low // 1)), max(int(-(-low // 1)), int(high))) if whole else round(rng.uniform(low, high), 1)
+    least = int(-(-low // 1))
+    return rng.randint(least, max(least, int(high))) if whole else round(rng.uniform(low, high), 1)
 
 
 def _text(name: str, schema: Mapping[str, Any], rng: random.Random) -> str:
@@ -126,10 +129,10 @@ def _text(name: str, schema: Mapping[str, Any], rng: random.Random) -> str:
     if form == "date-time":
         return f"{day.isoformat()}T{rng.randint(7, 20):02d}:{rng.choice(('00', '15', '30', '45'))}:00Z"
     if form == "time" or (form is None and spoken.split()[-1] == "time"):
-        return f"{rng.randint(7, 20):02d}:{rng.choice(('00', '15', '30', '45'))}" + (":00Z" if form == "time" else "")
+        return f"{rng.randint(7, 20):02d}:{rng.choice(('00', '15', '30', '45'))}"
     shown = _EXAMPLE.search(str(schema.get("description", "")))
     if shown:
-        return re.sub(r"\d", lambda _: str(rng.randint(1, 9)), shown.group(1))
+        return re.sub(r"(?<!\d)20\d\d(?!\d)|\d", lambda found: _other(found.group(), rng), shown.group(1))
     if spoken.split()[-1] in ("id", "no", "code", "ref", "number", "key", "card") and "post code" not in spoken:
         stem = "".join(word[0] for word in spoken.split()[:-1]).upper() or "N"
         return f"{stem}-{rng.randint(1000, 9999)}"
@@ -137,3 +140,8 @@ def _text(name: str, schema: Mapping[str, Any], rng: random.Random) -> str:
         if re.search(rf"\b{word}", spoken):
             return rng.choice(choices)
     return rng.choice(("blue", "north", "spring", "quiet", "amber")) + " " + spoken.split()[-1]
+
+
+def _other(digits: str, rng: random.Random) -> str:
+    """Another digit; a year stays."""
+    return digits if len(digits) == 4 else str(rng.randint(1, 9))

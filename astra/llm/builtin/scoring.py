@@ -1,0 +1,323 @@
+"""The rule-based judge of conversations: one marked turn or call at a time, from the prompt's text alone.
+
+A value counts as grounded where its text stands in the request or in a result that the turn could see.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from astra.llm.builtin import phrases
+from astra.llm.builtin.graph_tasks import read_tools
+from astra.llm.builtin.judging import Finding, overlap
+
+Tool = Mapping[str, Any]
+Shown = Mapping[str, Any]
+
+_ADMITS = re.compile(r"\b(could not|cannot|can't|unable|no tool|none of the tools|failed)\b", re.IGNORECASE)
+_REACTS = re.compile(r"\b(fail|failed|error|again|once more|retry|unknown|missing|invalid|timed? ?out)", re.IGNORECASE)
+_PASSING = re.compile(
+    r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable"
+    r"|\b(429|50\d)\b",
+    re.IGNORECASE,
+)
+_CLAIM = re.compile(r"[^\s,;:()\"']*\d[^\s,;:()\"']*|(?<![.!?:] )(?<!^)\b[A-Z][\w'-]+")
+
+
+class Call(NamedTuple):
+    """A call with its outcome."""
+
+    name: str
+    arguments: Any
+    content: str
+    failed: bool
+
+    def same(self, other: Call) -> bool:
+        return self.name == other.name and self.arguments == other.arguments
+
+    @property
+    def passing(self) -> bool:
+        """Whether it failed by no fault of its own."""
+        return self.failed and _PASSING.search(self.content) is not None
+
+
+class Turn(NamedTuple):
+    said: str
+    calls: tuple[Call, ...]
+
+    @property
+    def text(self) -> str:
+        """All that the assistant wrote, lower case."""
+        return " ".join([self.said, *(value for call in self.calls for value in values(call.arguments))]).lower()
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation and the marked turn's place in it."""
+
+    question: str
+    tools: tuple[Tool, ...]
+    turns: tuple[Turn, ...]
+    marked: int
+
+    @property
+    def turn(self) -> Turn:
+        return self.turns[self.marked]
+
+    @property
+    def before(self) -> list[Call]:
+        return [call for turn in self.turns[: self.marked] for call in turn.calls]
+
+    @property
+    def latest(self) -> tuple[Call, ...]:
+        """The calls whose results stand right before the marked turn."""
+        return self.turns[self.marked - 1].calls if self.marked else ()
+
+    @property
+    def known(self) -> str:
+        """The request and the results that the marked turn could see, lower case."""
+        return "\n".join([self.question.replace("\\", ""), *(call.content for call in self.before)]).lower()
+
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools if tool["name"] == name), None)
+
+
+def read(shown: Shown) -> Conversation:
+    """The conversation in a prompt's input; a call that nothing answers has failed."""
+    messages = shown["messages"]
+    turns: list[Turn] = []
+    marked = 0
+    for place, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        marked = len(turns) if place == shown["marked"]["turn"] else marked
+        answers: list[Mapping[str, Any]] = messages[place + 1 :]
+        calls = []
+        for n, call in enumerate(message.get("calls", [])):
+            answer: Mapping[str, Any] = answers[n] if n < len(answers) else {"content": "no answer", "failed": True}
+            calls.append(Call(call["name"], _parsed(call["arguments"]), answer["content"], answer["failed"]))
+        turns.append(Turn(message["content"], tuple(calls)))
+    return Conversation(shown["question"], tuple(shown["tools"]), tuple(turns), marked)
+
+
+def values(value: Any) -> Iterator[str]:
+    """The plain values of arguments or a result, as text."""
+    if isinstance(value, Mapping):
+        for one in value.values():
+            yield from values(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from values(one)
+    elif value is not None:
+        yield value if isinstance(value, str) else json.dumps(value)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _share_in(found: Iterable[str], text: str) -> float:
+    """The share of values whose text stands in the lower-case text; 1 of none."""
+    hits = [value.lower() in text for value in found]
+    return sum(hits) / len(hits) if hits else 1.0
+
+
+def _answerable(question: str, tools: Sequence[Tool]) -> bool | None:
+    """Whether the tools do all that is asked; None where the request is in no language known here."""
+    documents = [_document(tool) for tool in tools]
+    branches = phrases.read_knowledge(question, documents)
+    asked = sum(len(branch.labels) for branch in branches) or len(phrases.read_steps(question))
+    return len(read_tools(question, documents)) >= asked if asked else None
+
+
+def _document(tool: Tool) -> Tool:
+    """A tool of which a judge sees name and description only, with the parameter that a look-up's description names."""
+    table = re.search(r" of an? ([a-z][a-z_ ]*)\.$", tool["description"])
+    names = [table.group(1)] if table else []
+    return {**tool, "parameters": {"properties": {name: {} for name in names}, "required": names}}
+
+
+# ---------------------------------------------------------------- the first turn
+
+
+def _without_call(one: Conversation) -> Finding:
+    """What an opening turn without a call is worth: nothing, where the tools could have done it."""
+    if not one.turn.said.strip():
+        return Finding(0.0, "the turn is empty")
+    answerable = _answerable(one.question, one.tools)
+    if answerable is None:
+        return Finding(0.5, "no call, and it cannot be told whether the tools would do")
+    if answerable or not _ADMITS.search(one.turn.said):
+        return Finding(0.0, "nothing is called, and the turn does not say rightly that no tool does it")
+    return Finding(1.0, "no tool does what is asked, and the turn says so")
+
+
+def query_understanding(one: Conversation) -> Finding:
+    if not one.turn.calls:
+        return _without_call(one)
+    share = _share_in((value for call in one.turn.calls for value in values(call.arguments)), one.known)
+    if not all(_asked_for(call, one) for call in one.turn.calls):
+        return Finding(0.5 * share, "the first call is not what was asked for")
+    if share < 1:
+        return Finding(share, "some values of the first call are not the user's")
+    return Finding(1.0, "the turn begins what was asked, with the user's values")
+
+
+def _asked_for(call: Call, one: Conversation) -> bool:
+    """Whether the request asks for the call's tool; by words in common where it is in no language known here."""
+    tool = one.tool(call.name)
+    asked = read_tools(one.question, [_document(tool) for tool in one.tools])
+    return call.name in asked if asked else tool is not None and overlap(_document(tool), one.question) >= 0.5
+
+
+def query_planning(one: Conversation) -> Finding:
+    if not one.turn.calls:
+        return _without_call(one)
+    for call in one.turn.calls:
+        if one.tool(call.name) is None:
+            return Finding(0.0, f"there is no tool {call.name}")
+        if call.failed and not call.passing:
+            return Finding(0.25, f"the call cannot be made like that: {call.content[:80]}")
+    if not one.turn.said.strip():
+        return Finding(0.5, "a call without a stated plan")
+    tools = [_document(tool) for call in one.turn.calls if (tool := one.tool(call.name)) is not None]
+    if all(overlap(tool, one.turn.said) >= 0.5 for tool in tools):
+        return Finding(1.0, "the turn says what comes first and does that")
+    return Finding(0.0, "the call is not what the turn says")
+
+
+# ---------------------------------------------------------------- turns after results
+
+
+def result_understanding(one: Conversation) -> Finding:
+    failed = {call.name for call in one.latest if call.failed}
+    if failed:
+        reacts = _REACTS.search(one.turn.said) or _ADMITS.search(one.turn.said)
+        if reacts or any(call.name in failed for call in one.turn.calls):
+            return Finding(1.0, "the error is taken for an error")
+        return Finding(0.0, "an error is passed over")
+    fresh = [value for call in one.latest for value in values(_parsed(call.content))]
+    if any(value.lower() in one.turn.text for value in fresh):
+        return Finding(1.0, "the turn uses what the result says")
+    given = [value for call in one.turn.calls for value in values(call.arguments)]
+    if one.turn.calls and _share_in(given, one.known) == 1:
+        return Finding(1.0, "the next step does not need that result")
+    if one.turn.calls:
+        return Finding(0.0, "the call holds what neither the request nor a result says")
+    return Finding(0.5, "the answer does not take up the last result")
+
+
+def result_planning(one: Conversation) -> Finding:
+    for call in one.turn.calls:
+        same = [earlier for earlier in one.before if earlier.same(call)]
+        if any(not earlier.failed for earlier in same):
+            return Finding(0.0, "it repeats a call that had succeeded")
+        if same and not same[-1].passing:
+            return Finding(0.0, "it repeats a call that cannot succeed")
+        if one.tool(call.name) is None:
+            return Finding(0.0, f"there is no tool {call.name}")
+        if _share_in(values(call.arguments), one.known) < 1:
+            return Finding(0.0, "an argument stands in neither the request nor a result")
+    if one.turn.calls:
+        return Finding(1.0, "the step follows from what is known")
+    return _stopping(one)
+
+
+def _stopping(one: Conversation) -> Finding:
+    """Whether it was time to answer."""
+    failed = [call for call in one.latest if call.failed]
+    admits = _ADMITS.search(one.turn.said) is not None
+    if failed and not admits:
+        return Finding(0.0, "it answers although the last call failed")
+    if failed and failed[-1].passing:
+        tried = sum(call.same(failed[-1]) for call in one.before)
+        return Finding(1.0 if tried > 1 else 0.5, f"it gives up after {tried} tries")
+    if admits:
+        return Finding(1.0, "it says what could not be done")
+    wanted = len(read_tools(one.question, [_document(tool) for tool in one.tools]))
+    made = sum(not call.failed for call in one.before)
+    if made < wanted:
+        return Finding(0.5, f"it answers after {made} of {wanted} steps")
+    return Finding(1.0, "everything is there")
+
+
+# ---------------------------------------------------------------- calls and the answer
+
+
+def conciseness(one: Conversation, number: int) -> Finding:
+    """One call: no repetition, no mistake, and its result is asked for or used."""
+    call = one.turn.calls[number]
+    earlier = [*one.before, *one.turn.calls[:number]]
+    if any(other.same(call) and not other.failed for other in earlier):
+        return Finding(0.0, f"{call.name} was called again with the same arguments")
+    if call.passing:
+        return Finding(1.0, "it failed in passing")
+    if call.failed:
+        return Finding(0.0, f"{call.name} was called wrongly: {call.content[:80]}")
+    if _asked_for(call, one):
+        return Finding(1.0, "asked for")
+    later = " ".join(turn.text for turn in one.turns[one.marked + 1 :])
+    if any(value.lower() in later for value in values(_parsed(call.content))):
+        return Finding(1.0, "used")
+    return Finding(0.0, f"nothing uses what {call.name} returned, and nobody asked for it")
+
+
+class Answer(NamedTuple):
+    relevance: float
+    faithfulness: float
+    reason: str
+
+
+def final_answer(one: Conversation) -> Answer:
+    """Faithfulness is the share of the answer's claims (names, numbers, ids) that stand in a result or the request."""
+    said = one.turn.said
+    if not said.strip() or one.turn.calls:
+        return Answer(0.0, 0.0, "there is no final answer")
+    claims = [claim.strip(".'") for claim in _CLAIM.findall(said)]
+    claims = [claim for claim in claims if claim and not re.fullmatch(r"\d", claim)]
+    known = one.known
+    relevance, reason = _relevance(one)
+    faithful = _share_in(claims, known)
+    if faithful < 1:
+        reason = f"not in any result: {next(claim for claim in claims if claim.lower() not in known)}"
+    return Answer(relevance, round(faithful, 4), reason)
+
+
+def _relevance(one: Conversation) -> tuple[float, str]:
+    if _ADMITS.search(one.turn.said):
+        if one.before and one.before[-1].failed:
+            return 0.5, "it says what failed"
+        if _answerable(one.question, one.tools) is False:
+            return 0.5, "no tool does what is asked, and it says so"
+        return 0.25, "it gives up without need"
+    good = [call for call in one.before if not call.failed]
+    if not good:
+        return 0.0, "it answers without any result"
+    if any(value.lower() in one.turn.said.lower() for value in values(_parsed(good[-1].content))):
+        return 1.0, "it answers from the last result"
+    return 0.5, "it does not state the last result"
+
+
+Handler = Callable[[Any, random.Random], dict[str, Any]]
+
+
+def _by(rule: Callable[[Conversation], Finding]) -> Handler:
+    return lambda shown, rng: rule(read(shown)).reply()
+
+
+HANDLERS: dict[str, Handler] = {
+    "Score: query understanding": _by(query_understanding),
+    "Score: query planning": _by(query_planning),
+    "Score: understanding of tool results": _by(result_understanding),
+    "Score: planning on tool results": _by(result_planning),
+    "Score: tool conciseness": lambda shown, rng: conciseness(read(shown), shown["marked"]["call"]).reply(),
+    "Score: final answer": lambda shown, rng: final_answer(read(shown))._asdict(),
+}

@@ -1,0 +1,234 @@
+"""The OpenAI transport against a scripted server: hard cases HC-015, 020, 023, 024, 026, 027, 029, 030."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import email.utils
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from astra.llm.cache import Cached
+from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
+from astra.llm.openai import IN_A_ROW, OpenAITransport, retry_after
+from astra.llm.types import Completion, ModelParams, Request
+from astra.records import FunctionCall, Message, ToolCall, ToolSpec
+
+MODEL = ModelParams(transport="openai", name="m", temperature=0, max_tokens=64)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+NOTE = ToolSpec(
+    name="send_note", description="Send a note.",
+    parameters={"type": "object", "properties": {"format": {"type": "string", "pattern": "^(?=.{3,80}$)x", "format": "email"}}},
+)  # fmt: skip
+
+
+def request(text: str = "Hello", **more: Any) -> Request:
+    return Request(model=MODEL, messages=(Message(role="user", content=text),), **more)
+
+
+def good(content: str | None = "fine", finish: str = "stop", prompt_tokens: int = 5, **message: Any) -> dict[str, Any]:
+    choice = {"finish_reason": finish, "message": {"role": "assistant", "content": content, **message}}
+    return {"choices": [choice], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 2}}
+
+
+class Server:
+    """Answers with what a rule says of the request's body, and keeps the bodies."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+        self.bodies: list[dict[str, Any]] = []
+
+    def __call__(self, asked: httpx2.Request) -> httpx2.Response:
+        self.bodies.append(json.loads(asked.content))
+        status, body = self.rule(self.bodies[-1])
+        return httpx2.Response(status, text=body) if isinstance(body, str) else httpx2.Response(status, json=body)
+
+
+def send(server: Server, *requests: Request, transport: OpenAITransport | None = None) -> list[Completion | Exception]:
+    async def all_of_them() -> list[Completion | Exception]:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
+            opened = transport or OpenAITransport("http://judge.test/v1", "k")
+            opened.http_client = http
+            outcomes: list[Completion | Exception] = []
+            for one in requests:
+                try:
+                    outcomes.append(await opened.send(one))
+                except (RequestRefused, EndpointUnavailable, Transient) as error:
+                    outcomes.append(error)
+            return outcomes
+
+    return asyncio.run(all_of_them())
+
+
+def outcome(status: int, body: Any, asked: Request | None = None) -> Completion | Exception:
+    return send(Server(lambda _: (status, body)), asked or request())[0]
+
+
+def test_both_names_of_the_reasoning_field_are_read_and_calls_come_typed():
+    call = {"id": "c1", "type": "function", "function": {"name": "tide", "arguments": {"port": "Lyme"}}}
+    first = outcome(200, good(None, "tool_calls", reasoning="look", tool_calls=[call]))
+    second = outcome(200, good("4 m", reasoning_content="short"))
+    assert isinstance(first, Completion)
+    assert isinstance(second, Completion)
+    assert (first.reasoning, second.reasoning, second.content) == ("look", "short", "4 m")
+    assert first.tool_calls == (ToolCall(id="c1", function=FunctionCall(name="tide", arguments='{"port": "Lyme"}')),)
+
+
+@pytest.mark.parametrize(
+    ("body", "becomes"),
+    [
+        ({"error": {"code": 429, "message": "daily limit reached"}, "choices": None}, None),
+        ({"choices": []}, "empty_response"),
+        ("", "empty_response"),
+        ({"choices": [{"finish_reason": "stop", "message": None}]}, "empty_response"),
+    ],
+)
+def test_a_success_status_without_a_reply_may_be_asked_again(body, becomes):
+    failure = outcome(200, body)
+    assert isinstance(failure, Transient)
+    assert failure.becomes == becomes
+    assert becomes or "daily limit reached" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (400, {"error": {"code": "content_filter", "message": "prompt blocked by the content policy"}}, "filtered"),
+        (200, good(None, "content_filter"), "filtered"),
+        (200, good(None, refusal="I can't help with that."), "refused"),
+        (400, {"error": {"message": "This model's maximum context length is 4096 tokens"}}, "overlong"),
+    ],
+)
+def test_a_filtered_refused_or_overlong_request_is_not_the_endpoints_failure(status, body, reason):
+    refused = outcome(status, body)
+    assert isinstance(refused, RequestRefused)
+    assert refused.reason == reason
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+def test_key_credit_and_address_stop_at_once_with_the_servers_words(status):
+    stopped = outcome(status, {"error": {"message": "no credit left"}})
+    assert isinstance(stopped, EndpointUnavailable)
+    assert f"status {status}" in str(stopped)
+    assert "no credit left" in str(stopped)
+    assert "judge.test" in str(stopped)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+def test_a_busy_server_may_be_asked_again_even_if_it_answers_in_html(status):
+    assert isinstance(outcome(status, "<html>Bad gateway</html>"), Transient)
+
+
+def test_the_pause_is_read_in_both_forms_and_nonsense_is_no_wish():
+    future = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
+    assert 80 < (retry_after({"retry-after": email.utils.format_datetime(future, usegmt=True)}) or 0) < 91
+    assert retry_after({"retry-after": "Mon, 02 Mar 2020 09:00:00 GMT"}) == 0
+    assert retry_after({"retry-after": "-1"}) == 0
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({"retry-after-ms": "", "retry-after": "0.5"}) == 0.5
+    assert retry_after({}) is None
+
+
+def formats(server: Server) -> list[str | None]:
+    return [body.get("response_format", {}).get("type") for body in server.bodies]
+
+
+@pytest.mark.parametrize(
+    ("refused", "settled"),
+    [({"json_schema"}, "json_object"), ({"json_schema", "json_object"}, None), (set(), "json_schema")],
+)
+def test_the_form_of_structured_output_that_works_is_found_and_remembered(refused, settled):
+    def rule(body: dict[str, Any]) -> tuple[int, Any]:
+        kind = body.get("response_format", {}).get("type")
+        return (
+            (400, {"error": {"message": f"response_format {kind} is not available"}})
+            if kind in refused
+            else (200, good())
+        )
+
+    server = Server(rule)
+    send(server, request(json_schema=SCHEMA), request("again", json_schema=SCHEMA))
+    assert formats(server)[-2:].count(settled) >= 1
+    assert formats(server)[-1] == settled
+    assert len(server.bodies) == 2 + len(refused)
+
+
+def test_a_fallback_does_not_hide_the_real_error():
+    rule = (400, {"error": {"message": "model 'm' not found (response_format ok)"}})
+    failure = send(Server(lambda _: rule), request(json_schema=SCHEMA))[0]
+    assert isinstance(failure, RequestRefused)
+    assert "model 'm' not found" in failure.detail
+
+
+def test_bad_requests_in_a_row_stop_the_stage():
+    rule = (400, {"error": {"message": "unknown parameter: seed"}})
+    outcomes = send(Server(lambda _: rule), *[request(str(n)) for n in range(IN_A_ROW)])
+    assert all(isinstance(one, RequestRefused) for one in outcomes[:-1])
+    assert isinstance(outcomes[-1], EndpointUnavailable)
+    assert "unknown parameter: seed" in str(outcomes[-1])
+
+
+def test_a_schema_that_breaks_the_grammar_is_sent_without_patterns_and_kept_with_them():
+    def rule(body: dict[str, Any]) -> tuple[int, Any]:
+        broken = "(?=" in json.dumps(body["tools"])
+        return (
+            (400, {"error": {"message": "Failed to initialize samplers: failed to parse grammar"}})
+            if broken
+            else (200, good())
+        )
+
+    server = Server(rule)
+    assert isinstance(send(server, request(tools=(NOTE,)))[0], Completion)
+    sent = server.bodies[-1]["tools"][0]["function"]["parameters"]
+    assert sent == {"type": "object", "properties": {"format": {"type": "string"}}}
+    assert "pattern" in NOTE.parameters["properties"]["format"]
+
+
+def test_a_prompt_that_the_server_cut_is_told_by_its_token_count_and_stops_after_a_few():
+    server = Server(lambda _: (200, good(prompt_tokens=205)))
+    outcomes = send(server, *[request("word " * 4000)] * IN_A_ROW)
+    assert isinstance(outcomes[0], RequestRefused)
+    assert outcomes[0].reason == "prompt_truncated"
+    assert isinstance(outcomes[-1], EndpointUnavailable)
+    assert "context size" in str(outcomes[-1])
+
+
+def test_a_newer_server_gets_the_newer_name_of_the_token_limit():
+    def rule(body: dict[str, Any]) -> tuple[int, Any]:
+        said = "max_tokens is not supported, use max_completion_tokens"
+        return (400, {"error": {"message": said}}) if "max_tokens" in body else (200, good())
+
+    server = Server(rule)
+    assert isinstance(send(server, request())[0], Completion)
+    assert server.bodies[-1]["max_completion_tokens"] == 64
+
+
+def test_without_an_address_in_the_environment_the_message_says_what_to_export(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(EndpointUnavailable, match="OPENAI_BASE_URL"):
+        OpenAITransport.from_environment()
+
+
+def test_a_kept_reply_is_the_same_reply_and_asks_nobody(tmp_path):
+    server = Server(lambda _: (200, good("4 m")))
+
+    async def twice() -> list[Completion]:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
+            cached = Cached(
+                OpenAITransport("http://judge.test/v1", "k", http_client=http), "http://judge.test/v1", tmp_path
+            )
+            try:
+                asked = [request(), request(), request(sample=1)]
+                return [await cached.send(one) for one in asked]
+            finally:
+                cached.replies.close()
+
+    first, second, other = asyncio.run(twice())
+    assert len(server.bodies) == 2
+    assert (first.content, first.usage) == (second.content, second.usage)
+    assert [first.cached, second.cached, other.cached] == [False, True, False]
+    assert not any(b"Bearer" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
