@@ -8,7 +8,9 @@ fact and no composition; entities and relations occur in both. Two harder splits
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -139,11 +141,11 @@ class Heldout(NamedTuple):
             frozenset().union(*(one.facts for one in held)),
             frozenset().union(*(one.compositions for one in main)),
             frozenset().union(*(one.relations for one in by_split.get("heldout_tools", []))) - train_relations,
-            frozenset().union(*(one.entities for one in by_split.get("heldout_entities", []))) - train_entities,
+            frozenset(name for one in by_split.get("heldout_entities", []) for _, name in one.facts) - train_entities,
         )
 
-    def conflict(self, question: str, content: Content) -> str | None:
-        """Why this must not be trained on, as a reject reason; None where it may."""
+    def conflict(self, question: str, content: Content, text: str = "") -> str | None:
+        """Why this must not be trained on, as a reject reason; None where it may. ``text`` is all of its words."""
         if question in self.questions:
             return "heldout_question"
         if content.facts & self.facts:
@@ -152,6 +154,17 @@ class Heldout(NamedTuple):
             return "heldout_composition"
         if content.relations & self.relations:
             return "heldout_tool"
-        if content.entities & self.entities:
+        if content.entities & self.entities or _names_in(text, self.entities):
             return "heldout_entity"
         return None
+
+
+def _names_in(text: str, names: frozenset[str]) -> list[str]:
+    """The names that a text holds as whole words, in their own case."""
+    return _pattern(names).findall(text) if text and names else []
+
+
+@cache
+def _pattern(names: frozenset[str]) -> re.Pattern[str]:
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w)")

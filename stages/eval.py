@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
+import torch
 from pydantic import Field
 
 from astra.chat import Chat
@@ -52,7 +53,7 @@ CONTRACT = Contract(
     name="eval",
     reads={**{name: f"models/{name}" for name in MODELS}, "arenas": "data/merge/arenas.jsonl"},
     writes={"samples": "data/eval/samples.jsonl"},
-    params={"seed": int, "eval": Params},
+    params={"seed": int, "eval": Params, "policy.threads": int},
     plots=("plots/eval.csv", "plots/f1.csv"),
 )
 
@@ -162,6 +163,7 @@ def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["eval"]
         seed = run.params["seed"]
+        torch.set_num_threads(run.params["policy.threads"])
         arenas = run.read("arenas", Arena)
         sets = benchmarks(arenas, params.distractors, seed)
         empty = [one.name for one in sets if not one.cases]

@@ -33,7 +33,7 @@ from astra.stage import Contract, Run, StageError
 from astra.training.distractors import Distractors, Mixing
 from astra.training.episodes import Case, Episode, Limits, play_cases
 from astra.training.filling import Fill, Filler, Filling, FillingExhausted, Play, Scored, has_spread
-from astra.training.imitation import Schedule, imitate
+from astra.training.imitation import LossInvalid, Schedule, imitate
 from astra.training.policy import load_policy, save_policy
 from astra.training.reinforcement import Practice, Reinforcing, reinforce
 from astra.training.rollouts import HFEngine, Sampling
@@ -52,7 +52,7 @@ CONTRACT = Contract(
     name="rl",
     reads={"model": "models/sft", "arenas": "data/merge/arenas.jsonl", "rows": "data/sft/train.parquet"},
     writes={"model": "models/rl", "control": "models/control", "rollouts": "data/rl/rollouts.jsonl"},
-    params={"seed": int, "rl": Params, "sft.schedule": Schedule},
+    params={"seed": int, "rl": Params, "sft.schedule": Schedule, "policy.threads": int},
     plots=("plots/rl.csv",),
 )
 
@@ -177,8 +177,11 @@ def train_control(run: Run, schedule: Schedule, n_tokens: float, seed: int) -> i
     model = load_policy(CONTRACT.reads["model"])
     rows = control_rows(pd.read_parquet(run.path("rows")), n_tokens, seed)
     once = schedule.model_copy(update={"epochs": 1.0, "short_first": 0.0})
-    with tempfile.TemporaryDirectory() as scratch:
-        imitate(model, chat, rows, once, Path(scratch), seed + 1)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            imitate(model, chat, rows, once, Path(scratch), seed + 1)
+    except LossInvalid as error:
+        raise StageError(f"models/control: {error}") from None
     save_policy(model, chat, run.path("control"))
     return len(rows)
 
@@ -212,6 +215,7 @@ def main() -> None:
         if not arenas:
             raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
         torch.manual_seed(seed)
+        torch.set_num_threads(run.params["policy.threads"])
         try:
             with open_sandbox() as sandbox:
                 practice = practise(run, params, arenas, sandbox, seed)

@@ -88,7 +88,8 @@ def shown(trajectory: Trajectory, question: str) -> dict[str, Any]:
 def _line(message: Message) -> dict[str, Any]:
     line: dict[str, Any] = {"role": message.role, "content": message.content or ""}
     if message.tool_calls:
-        line["calls"] = [{"name": call.function.name, "arguments": call.function.arguments} for call in message.tool_calls]
+        calls = [call.function for call in message.tool_calls]
+        line["calls"] = [{"name": call.name, "arguments": call.arguments} for call in calls]
     if message.role == "tool":
         line["failed"] = message.is_error
     return line

@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
+import torch
 from pydantic import Field
 
 from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Encoded, NotTrainable, build_tokenizer
@@ -33,7 +34,7 @@ from astra.stage import Contract, Run, StageError
 from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate, label_of
 from astra.training.distractors import Distractors, Mixing
 from astra.training.episodes import Case
-from astra.training.imitation import Schedule, imitate
+from astra.training.imitation import LossInvalid, Schedule, imitate
 from astra.training.policy import Policy, load_policy, new_policy, save_policy
 
 
@@ -81,7 +82,7 @@ def worth_imitating(
     rows = []
     for one in trajectories:
         score = scores.get(one.id)
-        held = heldout.conflict(question_of(one.messages), of_messages(one.messages))
+        held = heldout.conflict(question_of(one.messages), of_messages(one.messages), text_of(one.messages))
         if score is None:
             run.reject(one.id, "not_scored", "score has no scorecard for it")
         elif score < min_score:
@@ -97,6 +98,12 @@ def worth_imitating(
 
 def question_of(messages: Sequence[Message]) -> str:
     return next((message.content or "" for message in messages if message.role == "user"), "")
+
+
+def text_of(messages: Sequence[Message]) -> str:
+    """All that is said, called and answered."""
+    calls = (call.function.arguments for message in messages for call in message.tool_calls)
+    return "\n".join([*(message.content or "" for message in messages), *calls])
 
 
 def show_in_arenas(
@@ -123,7 +130,8 @@ def show_in_arenas(
                 run.reject(name, failure.reason, failure.detail)
                 continue
             # a slip is no part of the question's composition, but what it read counts
-            held = heldout.conflict(question_of(messages), of_messages(messages)._replace(compositions=frozenset()))
+            read = of_messages(messages)._replace(compositions=frozenset())
+            held = heldout.conflict(question_of(messages), read, text_of(messages))
             if held:
                 run.reject(name, held, "shares it with a held-out arena")
             else:
@@ -214,6 +222,7 @@ def main() -> None:
         params: Params = run.params["sft"]
         policy: Policy = run.params["policy"]
         seed = run.params["seed"]
+        torch.set_num_threads(policy.threads)
         arenas = run.read("arenas", Arena)
         trajectories = run.read("trajectories", Trajectory)
         scores = {card.trajectory_id: card.overall for card in run.read("scorecards", Scorecard)}
@@ -235,8 +244,11 @@ def main() -> None:
         run.n_out = len(kept)
         model = load_policy(policy.model) if policy.is_pretrained else new_policy(policy.shape, chat, seed)
         save_policy(model, chat, run.path("base"))
-        with tempfile.TemporaryDirectory() as scratch:
-            losses = imitate(model, chat, [one for _, one in kept], params.schedule, Path(scratch), seed)
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                losses = imitate(model, chat, [one for _, one in kept], params.schedule, Path(scratch), seed)
+        except LossInvalid as error:
+            raise StageError(str(error)) from None
         save_policy(model, chat, run.path("model"))
         write_rows(run.path("rows"), kept)
         plot = Path(CONTRACT.plots[0])

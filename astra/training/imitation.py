@@ -20,6 +20,10 @@ from astra.training.lm_head import IGNORED, score_labelled_positions
 from astra.training.optimiser import build_optimiser
 
 
+class LossInvalid(Exception):
+    """The loss is zero or no number: nothing is trained, or it has blown up. The message says what to look at."""
+
+
 class Schedule(Section):
     """How long, how fast, and in which order a model imitates."""
 
@@ -70,7 +74,7 @@ def _batches(rows: Sequence[int], lengths: Sequence[int], batch: int, rng: rando
 def imitate(
     model: PreTrainedModel, chat: Chat, rows: Sequence[Encoded], schedule: Schedule, scratch: Path, seed: int
 ) -> list[dict[str, float]]:
-    """Train ``model`` in place; the logged losses as ``{"step", "loss"}``."""
+    """Train ``model`` in place; the logged losses as ``{"step", "loss"}``. Raises LossInvalid."""
     sequence = order([len(row.ids) for row in rows], schedule, random.Random(f"{seed}:sft"))
     dataset = Dataset.from_dict(
         {
@@ -98,6 +102,7 @@ def imitate(
         max_length=None,
         packing=False,
         dataset_kwargs={"skip_prepare_dataset": True},
+        logging_steps=max(1, min(10, n_updates // 20)),
         **_common(seed),
     )
     trainer = SFTTrainer(
@@ -113,9 +118,15 @@ def imitate(
     trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     score_labelled_positions(trainer.model)
     trainer.train()
-    return [
-        {"step": int(one["step"]), "loss": float(one["loss"])} for one in trainer.state.log_history if "loss" in one
-    ]
+    logged = [one for one in trainer.state.log_history if "loss" in one]
+    losses = [{"step": int(one["step"]), "loss": float(one["loss"])} for one in logged]
+    for one in losses:
+        if not math.isfinite(one["loss"]) or one["loss"] == 0.0:
+            raise LossInvalid(
+                f"the loss at update {one['step']:.0f} of {n_updates} is {one['loss']}: at 0 no token of the batch is "
+                "trained (masks, max_length), at nan or inf lower schedule.lr and schedule.muon_lr"
+            )
+    return losses
 
 
 def _labels(row: Encoded) -> list[int]:
@@ -130,7 +141,7 @@ def _common(seed: int) -> dict[str, Any]:
         "use_cpu": not gpu,
         "bf16": gpu,
         "gradient_checkpointing": gpu,
-        "logging_steps": 10,
+        "logging_nan_inf_filter": False,
         "save_strategy": "no",
         "report_to": [],
         "disable_tqdm": True,

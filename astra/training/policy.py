@@ -37,6 +37,7 @@ class Policy(Section):
     """What is trained."""
 
     model: str = Field(description="builtin, or a causal language model: a hub id or a folder.")
+    threads: int = Field(ge=1, description="CPU threads of torch: fixed, since the order of sums depends on it.")
     shape: Shape = Field(description="Of the built-in policy; not read for another model.")
 
     @property

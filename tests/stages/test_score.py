@@ -20,7 +20,11 @@ ALL = ["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
 
 
 def tool(name: str, description: str) -> ToolSpec:
-    schema = {"type": "object", "properties": {name.split("_")[0]: {"type": "string"}}, "required": [name.split("_")[0]]}
+    schema = {
+        "type": "object",
+        "properties": {name.split("_")[0]: {"type": "string"}},
+        "required": [name.split("_")[0]],
+    }
     return ToolSpec(name=name, description=description, parameters=schema)
 
 
@@ -81,9 +85,19 @@ def test_a_failed_call_counts_nothing_in_tool_call_status():
 
 
 def test_a_repeated_and_a_needless_call_are_not_concise():
-    repeated = (*GOOD[:2], turn(3, "Next: host city of LHR.", "airport_city", "LHR"), result(3, '{"result": "London"}'), *GOOD[2:])
+    repeated = (
+        *GOOD[:2],
+        turn(3, "Next: host city of LHR.", "airport_city", "LHR"),
+        result(3, '{"result": "London"}'),
+        *GOOD[2:],
+    )
     assert dimension(judged(trajectory(*repeated)), "TC") == pytest.approx(2 / 3)
-    needless = (*GOOD[:2], turn(3, "Next: city population of London.", "city_population", "London"), result(3, '{"result": 9}'), *GOOD[2:])
+    needless = (
+        *GOOD[:2],
+        turn(3, "Next: city population of London.", "city_population", "London"),
+        result(3, '{"result": 9}'),
+        *GOOD[2:],
+    )
     assert dimension(judged(trajectory(*needless)), "TC") == pytest.approx(2 / 3)
 
 
@@ -119,7 +133,11 @@ class Flaky:
         await asyncio.sleep(0)
         text = request.messages[0].content or ""
         if any(mark in text for mark in self.broken):
-            return Completion("I would say it is excellent, 10 out of 10.", "stop", Usage(calls=1, prompt_tokens=0, completion_tokens=0))
+            return Completion(
+                "I would say it is excellent, 10 out of 10.",
+                "stop",
+                Usage(calls=1, prompt_tokens=0, completion_tokens=0),
+            )
         return await self.inner.ask(request)
 
 
@@ -155,7 +173,9 @@ def test_the_stage_writes_a_scorecard_for_each_trajectory(workspace, capsys):
     assert capsys.readouterr().err.startswith("score: 4 in, 4 out, 0 rejected")
 
 
-def test_a_judge_that_fails_on_every_call_yields_no_scorecard_a_counted_reason_and_a_non_zero_exit(workspace, monkeypatch, capsys):
+def test_a_judge_that_fails_on_every_call_yields_no_scorecard_a_counted_reason_and_a_non_zero_exit(
+    workspace, monkeypatch, capsys
+):
     monkeypatch.setattr(stage, "open_client", lambda model: Flaky({""}))
     with pytest.raises(SystemExit) as stopped:
         stage.main()

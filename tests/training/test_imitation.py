@@ -9,7 +9,7 @@ import torch
 
 from astra.chat import Encoded
 from astra.records import Message
-from astra.training.imitation import Schedule, imitate, order
+from astra.training.imitation import LossInvalid, Schedule, imitate, order
 from tests.training.tiny import CAPITAL, new_chat, new_tiny
 
 SCHEDULE = Schedule(
@@ -74,13 +74,25 @@ def test_two_runs_give_the_same_weights(chat, tmp_path):
         assert torch.equal(mine, its)
 
 
-def test_tokens_outside_the_mask_do_not_train(chat, tmp_path):
-    """Only embeddings that the input or the labels touch move; what is masked is never a label."""
+def test_a_batch_in_which_nothing_is_trained_stops_the_run(chat, tmp_path):
+    silent = [Encoded(one.ids, [0] * len(one.mask)) for one in rows(chat, 8)]
+    with pytest.raises(LossInvalid, match="no token of the batch is trained"):
+        imitate(new_tiny(chat), chat, silent, SCHEDULE, tmp_path, 0)
+
+
+def test_a_loss_that_blows_up_stops_the_run(chat, tmp_path):
+    wild = SCHEDULE.model_copy(update={"lr": 1e20, "muon_lr": 1e20})
+    with pytest.raises(LossInvalid, match="lower schedule.lr"):
+        imitate(new_tiny(chat), chat, rows(chat, 80), wild, tmp_path, 0)
+
+
+def test_what_is_not_trained_has_no_influence_on_the_loss(chat, tmp_path):
+    """Two batches that differ only in a token behind the last trained one give the same weights."""
     plain = rows(chat, 8)
-    torch.manual_seed(0)
-    silent = [Encoded(one.ids, [0] * (len(one.mask) - 1) + [0]) for one in plain]
-    model = new_tiny(chat)
-    before = [param.detach().clone() for param in model.parameters()]
-    imitate(model, chat, silent, SCHEDULE.model_copy(update={"weight_decay": 0.0}), tmp_path, 0)
-    moved = [not torch.equal(mine, its) for mine, its in zip(model.parameters(), before, strict=True)]
-    assert not any(moved)
+    other = [Encoded([*one.ids[:-1], 40], one.mask) for one in plain]
+    assert plain[0].mask[-1] == 0
+    models = [new_tiny(chat), new_tiny(chat)]
+    for model, some in zip(models, (plain, other), strict=True):
+        imitate(model, chat, some, SCHEDULE, tmp_path, 0)
+    for mine, its in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(mine, its)

@@ -1,0 +1,125 @@
+"""RL as a script on tiny fixtures."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from astra.chat import Encoded
+from astra.records import Rollout
+from astra.stage import read_records
+from astra.training.distractors import Distractors, Mixing
+from astra.training.policy import load_policy
+from stages import rl, sft
+from tests.stages.training_run import MIXING, PARAMS, arenas, lay_out
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with models/sft in it, of a policy that makes calls."""
+    folder = tmp_path_factory.mktemp("rl")
+    params = copy.deepcopy(PARAMS)
+    params["sft"]["demonstrations"] |= {"count": 320, "missing_tool": 0.0, "reworded": False}
+    lay_out(folder, params=params)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        sft.main()
+    return folder
+
+
+def run(folder, monkeypatch, **changes):
+    params = copy.deepcopy(PARAMS)
+    params["rl"] |= changes
+    lay_out(folder, params=params)
+    monkeypatch.chdir(folder)
+    rl.main()
+    return json.loads(Path("metrics/rl.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def done(trained):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        metrics = run(trained, monkeypatch)
+    weights = {name: (trained / f"models/{name}/model.safetensors").read_bytes() for name in ("rl", "control")}
+    return trained, metrics, weights
+
+
+def test_every_episode_is_kept_with_its_terms(done):
+    folder, metrics, _ = done
+    rollouts = list(read_records(folder / "data/rl/rollouts.jsonl", Rollout))
+    assert Counter(one.update for one in rollouts) == {0: 8, 1: 8}
+    assert [one.sample for one in rollouts[:8]] == [0, 1, 2, 3] * 2
+    assert {one.arena_id for one in rollouts} <= {"arena-spain", "arena-ghana"}  # training arenas only
+    assert all(one.n_required == 2 for one in rollouts)
+    assert any(one.n_calls for one in rollouts)
+    assert metrics["updates"] == 2
+
+
+def test_the_policy_has_moved_and_the_control_too_each_its_own_way(done):
+    folder, metrics, _ = done
+    names = ("sft", "rl", "control")
+    weights = {name: load_policy(folder / f"models/{name}").get_input_embeddings().weight for name in names}
+    assert not any(torch.equal(weights[one], weights[other]) for one in names for other in names if one < other)
+    assert metrics["control_rows"] > 0
+
+
+def test_the_curve_has_one_row_an_update(done):
+    folder, _, _ = done
+    curve = pd.read_csv(folder / "plots/rl.csv")
+    assert list(curve["update"]) == [0, 1]
+    assert {"reward", "recall", "precision", "calls", "zero_variance", "waiting"} <= set(curve.columns)
+    assert curve.notna().all().all()
+
+
+def test_a_second_run_gives_the_same_bytes(done, monkeypatch):
+    folder, metrics, weights = done
+    assert run(folder, monkeypatch) == metrics
+    for name, before in weights.items():
+        assert (folder / f"models/{name}/model.safetensors").read_bytes() == before
+
+
+def test_an_unknown_reward_names_those_that_there_are(trained, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(trained, monkeypatch, reward="fame")
+    assert stopped.value.code == 2
+    assert "rl.reward: 'fame', rewards are: f1, recall, precision, f1_answer" in capsys.readouterr().err
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_anything_is_sampled(trained, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        run(trained, monkeypatch, grpo=PARAMS["rl"]["grpo"] | {"micro_batch": 3})
+    assert "rl.grpo.micro_batch must divide" in capsys.readouterr().err
+
+
+def test_rewards_without_spread_stop_the_stage_where_padding_is_not_wanted(trained, monkeypatch, capsys):
+    filling = PARAMS["rl"]["filling"] | {"delta": 0.9, "on_exhausted": "error"}
+    with pytest.raises(SystemExit) as stopped:
+        run(trained, monkeypatch, filling=filling)
+    assert stopped.value.code == 2
+    assert "rl.filling.delta" in capsys.readouterr().err
+
+
+def test_the_stream_goes_round_all_arenas_with_other_tools_each_time():
+    training = [one for one in arenas() if one.split == "train"]
+    distractors = Distractors([tool for one in training for tool in one.tools], Mixing(**MIXING), 3)
+    cases = list(islice(rl.stream(training, distractors, 3), 8))
+    assert all(
+        {one.arena.id for one in cases[start : start + 2]} == {"arena-spain", "arena-ghana"} for start in range(0, 8, 2)
+    )
+    assert len({tuple(tool.spec.name for tool in one.tools) for one in cases}) > 2
+    again = list(islice(rl.stream(training, distractors, 3), 8))
+    assert again == cases
+
+
+def test_the_control_sees_as_many_tokens_as_rl_cost():
+    rows = pd.DataFrame([{"input_ids": [1] * 10, "mask": [0] * 5 + [1] * 5}] * 3)
+    found = rl.control_rows(rows, 45, 0)
+    assert len(found) == 5  # the first multiple of 10 that reaches 45
+    assert found[0] == Encoded([1] * 10, [0] * 5 + [1] * 5)

@@ -1,0 +1,126 @@
+"""SFT as a script on tiny fixtures: what is imitated, what is refused, what is written."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from astra.chat import Chat
+from astra.training.policy import load_policy
+from stages import sft
+from tests.stages.training_run import PARAMS, arenas, lay_out, scorecard, trajectory
+
+OWN = "Which city governs Spain?"
+INPUTS = {
+    "data/trajectories/trajectories.jsonl": [
+        trajectory(1, OWN, "Spain", "Madrid"),
+        trajectory(2, "Where is the seat of Ghana?", "Ghana", "Accra"),  # low score
+        trajectory(3, "Capital?", "Ghana", "Accra"),  # no scorecard
+        trajectory(4, "Capital now?", "Ghana", "Accra", stop="max_turns"),
+        trajectory(5, "Capital of Japan?", "Japan", "Tokyo"),  # a held-out fact
+        trajectory(6, arenas()[2].question, "Spain", "Madrid"),  # a held-out question
+        trajectory(7, "Which city? " * 200, "Spain", "Madrid"),  # too long
+    ],
+    "data/score/scorecards.jsonl": [scorecard(number, 0.3 if number == 2 else 0.9) for number in (1, 2, 4, 5, 6, 7)],
+}
+
+
+def run(folder, monkeypatch, inputs=None, **changes):
+    params = copy.deepcopy(PARAMS)
+    params["sft"] |= changes
+    lay_out(folder, inputs, params)
+    monkeypatch.chdir(folder)
+    sft.main()
+    rejects = [json.loads(line) for line in Path("data/sft/rejects.jsonl").read_text(encoding="utf-8").splitlines()]
+    return json.loads(Path("metrics/sft.json").read_text(encoding="utf-8")), rejects
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sft")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        metrics, rejects = run(folder, monkeypatch, INPUTS)
+    return folder, metrics, rejects
+
+
+def test_every_input_is_a_row_or_a_reject_with_its_reason(done):
+    _, metrics, rejects = done
+    assert {reject["id"]: reject["reason"] for reject in rejects} == {
+        "trajectory-2": "low_score",
+        "trajectory-3": "not_scored",
+        "trajectory-4": "unfinished",
+        "trajectory-5": "heldout_fact",
+        "trajectory-6": "heldout_question",
+        "trajectory-7": "too_long",
+    }
+    assert (metrics["in"], metrics["out"], metrics["rejected"]) == (7 + 24, 1 + 24, 6)
+    assert (metrics["imitation"], metrics["demonstrations"]) == (1, 24)
+
+
+def test_rows_hold_token_arrays_with_their_masks(done):
+    folder, _, _ = done
+    rows = pd.read_parquet(folder / "data/sft/train.parquet")
+    chat = Chat.load(folder / "models/sft")
+    assert rows["id"].is_unique
+    row = rows[rows["origin"] == "imitation"].iloc[0]
+    trained = chat.text([token for token, flag in zip(row["input_ids"], row["mask"], strict=True) if flag])
+    assert trained.startswith("I look it up.\n<tool_call>")
+    assert trained.endswith("It is Madrid.<|im_end|>")
+
+
+def test_nothing_held_out_is_in_any_training_text(done):
+    folder, _, _ = done
+    rows = pd.read_parquet(folder / "data/sft/train.parquet")
+    chat = Chat.load(folder / "models/sft")
+    text = "\n".join(chat.text(list(ids)) for ids in rows["input_ids"])
+    assert not any(name in text for name in ("Japan", "Tokyo", "Peru", "Lima"))
+
+
+def test_demonstrations_solve_refuse_and_meet_distractors(done):
+    folder, _, _ = done
+    rows = pd.read_parquet(folder / "data/sft/train.parquet")
+    chat = Chat.load(folder / "models/sft")
+    texts = [chat.text(list(ids)) for ids in rows["input_ids"][rows["origin"] == "demonstration"]]
+    assert any("I cannot answer: no tool gives the " in text for text in texts)
+    assert any("The answer is 3." in text for text in texts)
+    assert any("element_symbol(" in text for text in texts)
+
+
+def test_base_is_the_policy_before_and_sft_after_training(done):
+    folder, metrics, _ = done
+    base, after = load_policy(folder / "models/base"), load_policy(folder / "models/sft")
+    assert not torch.equal(base.get_input_embeddings().weight, after.get_input_embeddings().weight)
+    losses = pd.read_csv(folder / "plots/sft.csv")
+    assert list(losses.columns) == ["step", "loss"]
+    assert metrics["trained_tokens_a_row"]["min"] > 0
+
+
+def test_the_same_inputs_give_the_same_bytes(done, tmp_path, monkeypatch):
+    folder, metrics, _ = done
+    again, _ = run(tmp_path, monkeypatch, INPUTS)
+    assert again == metrics
+    for name in (
+        "models/sft/model.safetensors",
+        "models/sft/tokenizer.json",
+        "data/sft/train.parquet",
+        "plots/sft.csv",
+    ):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_paper_s_setting_imitates_trajectories_only(tmp_path, monkeypatch):
+    metrics, _ = run(tmp_path, monkeypatch, INPUTS, demonstrations=PARAMS["sft"]["demonstrations"] | {"count": 0})
+    assert (metrics["imitation"], metrics["demonstrations"]) == (1, 0)
+
+
+def test_rows_that_are_all_too_long_stop_the_stage_and_name_the_key(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, monkeypatch, max_length=64)
+    assert stopped.value.code == 2
+    assert "sft.max_length" in capsys.readouterr().err
+    assert not (tmp_path / "models/sft").exists()

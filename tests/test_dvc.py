@@ -1,0 +1,169 @@
+"""The whole pipeline on a small copy: what runs, what runs again after a change, and that the data are reproducible.
+
+One module-scoped copy of the repository with small numbers; every test builds on the runs before it, in file order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.import_closure import ROOT
+from tests.test_pipeline import DATA_STAGES, STAGES, contract
+
+pytestmark = pytest.mark.timeout(900)
+
+SMALL = {
+    "chains": {"budget": 6},
+    "decompose": {"questions": {"train": 60, "heldout": 24, "heldout_entities": 8, "heldout_tools": 8}},
+    "sft": {"demonstrations": {"count": 160}, "max_length": 400},
+    "rl": {
+        "grpo": {"updates": 2, "groups": 2, "group": 4, "micro_batch": 8},
+        "filling": {"max_rounds": 2, "on_exhausted": "pad"},
+        "rollouts_every": 1,
+    },
+    "eval": {"batch": 64},
+}
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI_", "DVC_", "GIT_"))}
+    identity = {f"GIT_{role}_{what}": "t@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return {**kept, **identity, "PATH": path, "PYTHONPATH": ""}
+
+
+def run(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout + done.stderr
+
+
+def merged(tree: dict, change: dict) -> dict:
+    return {key: merged(value, change[key]) if isinstance(change.get(key), dict) else change.get(key, value)
+            for key, value in tree.items()}  # fmt: skip
+
+
+def copy_repository(target: Path) -> None:
+    """What git would track, as it is in the working tree, with small params; a repository of its own."""
+    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    for name in tracked.stdout.splitlines():
+        if (ROOT / name).is_file() and name != "dvc.lock" and not name.startswith(("metrics/", "plots/")):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    params = merged(yaml.safe_load((ROOT / "params.yaml").read_text()), SMALL)
+    (target / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    run(target, "git", "init", "-q")
+    run(target, "git", "add", "-A")
+    run(target, "git", "commit", "-q", "-m", "small copy")
+
+
+def ran(output: str) -> list[str]:
+    """Stages that a ``dvc repro`` said it runs."""
+    return re.findall(r"Running stage '(\w+)'", output)
+
+
+def change(folder: Path, key: str, value: object) -> None:
+    """Set one dotted key of params.yaml, and nothing else."""
+    tree = yaml.safe_load((folder / "params.yaml").read_text())
+    *parents, last = key.split(".")
+    place = tree
+    for parent in parents:
+        place = place[parent]
+    assert last in place
+    place[last] = value
+    (folder / "params.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    copy_repository(folder)
+    return folder
+
+
+def test_one_command_runs_all_twelve_stages_and_every_record_is_accounted_for(small):
+    output = run(small, "dvc", "repro")
+    assert sorted(ran(output)) == sorted(STAGES)
+    for stage in STAGES:
+        metrics = json.loads((small / f"metrics/{stage}.json").read_text())
+        assert metrics["in"] == metrics["out"] + metrics["rejected"]
+        rejects = (small / f"data/{stage}/rejects.jsonl").read_text().splitlines()
+        assert len(rejects) == metrics["rejected"]
+    run(small, "git", "add", "-A")
+    run(small, "git", "commit", "-q", "-m", "first run")
+
+
+def test_again_runs_nothing(small):
+    assert ran(run(small, "dvc", "repro")) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "again"),
+    [
+        ("sft.min_score", 0.75, STAGES[9:]),
+        ("rl.reward", "recall", STAGES[10:]),
+        ("chains.max_length", 3, [*STAGES[2:6], *STAGES[9:]]),
+        ("eval.temperature", 0.9, ["eval"]),
+        ("decompose.max_hops", 2, [*STAGES[6:]]),
+    ],
+)
+def test_a_changed_parameter_reruns_its_stage_and_what_follows_only(small, key, value, again):
+    before = (small / "params.yaml").read_text()
+    change(small, key, value)
+    try:
+        assert sorted(ran(run(small, "dvc", "repro", "--dry"))) == sorted(again)
+    finally:
+        (small / "params.yaml").write_text(before)
+
+
+def test_an_experiment_reruns_two_stages_and_can_be_compared(small):
+    output = run(small, "dvc", "exp", "run", "-n", "recall", "-S", "rl.reward=recall")
+    assert sorted(ran(output)) == ["eval", "rl"]
+    assert "recall" in run(small, "dvc", "exp", "show", "--md", "--only-changed", "--drop", ".*\\.py|data/.*")
+    assert "rl.reward" in run(small, "dvc", "params", "diff")
+    assert "metrics/rl.json" in run(small, "dvc", "metrics", "diff", "--md")
+    run(small, "dvc", "plots", "show", "-o", "shown")
+    page = (small / "shown" / "index.html").read_text()
+    for curve in ("plots/sft.csv", "plots/rl.csv", "plots/f1.csv"):
+        assert curve in page or "vega" in page
+    assert "reward" in page
+    assert "zero_variance" in page
+
+
+def test_the_nine_data_stages_give_the_same_bytes_from_nothing(small, tmp_path):
+    copy_repository(tmp_path)
+    for stage in DATA_STAGES:
+        run(tmp_path, sys.executable, "-m", f"stages.{stage}")
+    for stage in DATA_STAGES:
+        one = contract(stage)
+        for name in [*one.writes.values(), one.rejects, one.metrics]:
+            assert (tmp_path / name).read_bytes() == (small / name).read_bytes(), name
+
+
+def test_every_arena_passes_its_acceptance_when_replayed_from_the_written_file(small):
+    output = run(small, sys.executable, "-m", "stages.merge", "--verify", "data/merge/arenas.jsonl")
+    assert re.search(r"\b0 (certificates )?wrong", output), output
+
+
+def test_a_trajectory_and_an_arena_can_be_read(small):
+    talk = run(small, sys.executable, "-m", "astra.show", "trajectory")
+    assert "user:" in talk
+    assert "overall" in talk
+    arena = run(small, sys.executable, "-m", "astra.show", "arena")
+    assert "golden call for step 1" in arena
+    assert "def " in arena
+    assert "certificate" in arena
+    missing = subprocess.run(
+        [sys.executable, "-m", "astra.show", "arena-none"], cwd=small, capture_output=True, text=True
+    )
+    assert missing.returncode == 2
+    assert "no record 'arena-none'" in missing.stderr
