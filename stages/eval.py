@@ -16,6 +16,9 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -37,6 +40,7 @@ from astra.training.rollouts import HFEngine, Sampling
 
 
 class Params(Section):
+    workers: int = Field(ge=1, description="Processes, each with one model at a time; results do not depend on it.")
     batch: int = Field(ge=1, description="Episodes played side by side.")
     temperature: float = Field(gt=0, description="Of the sampled mode; greedy is always measured too.")
     limits: Limits
@@ -102,6 +106,24 @@ def measures(episode: Episode) -> dict[str, float]:
     }
 
 
+def play_all(run: Run, sets: Sequence[Benchmark], params: Params, threads: int, seed: int) -> list[Sample]:
+    """The samples of all models, in the order of MODELS. Raises EnvironmentUnavailable."""
+    alone = partial(play_alone, sets=sets, params=params, threads=threads, seed=seed)
+    if params.workers == 1:
+        played = [alone(model) for model in run.progress(MODELS, total=len(MODELS), unit="model")]
+    else:
+        with ProcessPoolExecutor(params.workers, get_context("spawn")) as pool:
+            played = list(run.progress(pool.map(alone, MODELS), total=len(MODELS), unit="model"))
+    return [sample for samples in played for sample in samples]
+
+
+def play_alone(model: str, sets: Sequence[Benchmark], params: Params, threads: int, seed: int) -> list[Sample]:
+    """One model's samples, with a sandbox of its own."""
+    torch.set_num_threads(threads)
+    with open_sandbox() as sandbox:
+        return play(model, sets, params, sandbox, seed)
+
+
 def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox, seed: int) -> list[Sample]:
     """One sample per case and mode, in the order of the benchmarks."""
     folder = CONTRACT.reads[model]
@@ -163,17 +185,13 @@ def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["eval"]
         seed = run.params["seed"]
-        torch.set_num_threads(run.params["policy.threads"])
         arenas = run.read("arenas", Arena)
         sets = benchmarks(arenas, params.distractors, seed)
         empty = [one.name for one in sets if not one.cases]
         if empty:
             raise StageError(f"data/merge/arenas.jsonl holds no arenas for {', '.join(empty)}; see decompose.questions")
-        samples: list[Sample] = []
         try:
-            with open_sandbox() as sandbox:
-                for model in run.progress(MODELS, total=len(MODELS), unit="model"):
-                    samples += play(model, sets, params, sandbox, seed)
+            samples = play_all(run, sets, params, run.params["policy.threads"], seed)
         except EnvironmentUnavailable as error:
             raise StageError(f"{error}. No case was scored for it; when it works again: dvc repro eval") from None
         run.n_in = run.n_out = run.write("samples", samples)

@@ -7,13 +7,14 @@ import shutil
 
 import pandas as pd
 import pytest
+import yaml
 
 from astra.records import Sample
 from astra.stage import read_records, write_records
 from astra.training.distractors import Mixing
 from astra.training.policy import save_policy
 from stages import eval as stage
-from tests.stages.training_run import MIXING, arenas, lay_out
+from tests.stages.training_run import MIXING, PARAMS, arenas, lay_out
 from tests.training.tiny import new_chat, new_tiny
 
 
@@ -73,6 +74,17 @@ def test_a_second_run_gives_the_same_bytes(done, tmp_path, monkeypatch):
     stage.main()
     for name in ("data/eval/samples.jsonl", "metrics/eval.json", "plots/eval.csv"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.slow  # two more interpreters that import torch
+def test_two_processes_give_the_bytes_of_one(done, tmp_path, monkeypatch):
+    folder, _ = done
+    shutil.copytree(folder, tmp_path / "two")
+    params = {**PARAMS, "eval": PARAMS["eval"] | {"workers": 2}}
+    (tmp_path / "two/params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "two")
+    stage.main()
+    assert (tmp_path / "two/data/eval/samples.jsonl").read_bytes() == (folder / "data/eval/samples.jsonl").read_bytes()
 
 
 def test_a_split_without_arenas_is_named(done, tmp_path, monkeypatch, capsys):

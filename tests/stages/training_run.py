@@ -31,7 +31,7 @@ SCHEDULE = {
 }  # fmt: skip
 PARAMS: dict[str, Any] = {
     "seed": 3,
-    "policy": {"model": "builtin", "shape": SHAPE.model_dump()},
+    "policy": {"model": "builtin", "threads": 1, "shape": SHAPE.model_dump()},
     "sft": {
         "min_score": 0.7,
         "max_length": 300,
@@ -51,7 +51,7 @@ PARAMS: dict[str, Any] = {
         },
         "rollouts_every": 1,
     },
-    "eval": {"batch": 8, "temperature": 1.0, "limits": LIMITS, "distractors": MIXING},
+    "eval": {"workers": 1, "batch": 8, "temperature": 1.0, "limits": LIMITS, "distractors": MIXING},
 }  # fmt: skip
 DISTRACTING = ("Spain", "Ghana")
 
