@@ -1,6 +1,6 @@
 # make repro   set up, then run the whole pipeline on the built-in default
 # make test    the test suite that CI runs
-# make check   lint, types, formatting
+# make check   the pre-commit set: ruff (lint, format) and mypy (strict)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,9 +27,7 @@ test: setup
 	pytest
 
 check: setup
-	ruff check .
-	ruff format --check .
-	mypy
+	pre-commit run --all-files --show-diff-on-failure
 
 schemas: setup
 	python -m astra.records.schemas
