@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -153,12 +154,19 @@ def _rows(path: Path, name: str, table: _TableText) -> list[Row]:
         raise KnowledgeError(f"{path}: tables.{name}.source: {table.source!r}, sources are: {', '.join(SOURCES)}")
     try:
         rows = list(SOURCES[table.source](**table.options))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise KnowledgeError(f"{path}: tables.{name}.options: {error}") from None
     columns = rows[0].keys() if rows else set()
     for column in [table.key, *(one.column for one in table.relations.values())]:
         if column not in columns:
             raise KnowledgeError(f"{path}: tables.{name}: no column {column!r}; columns are: {', '.join(columns)}")
+    named = [table.key, *(one.column for one in table.relations.values() if one.joins)]
+    rows = [row | {one: str(row[one]) for one in named if row[one] not in (None, "")} for row in rows]
+    for relation, one in table.relations.items():
+        wrong = [row[one.column] for row in rows if one.kind == "number" and isinstance(row[one.column], str)]
+        wrong = [value for value in wrong if value]
+        if wrong:
+            raise KnowledgeError(f"{path}: tables.{name}.relations.{relation}: kind is number, a row has {wrong[0]!r}")
     seen = Counter(row[table.key] for row in rows)
     return [row for row in rows if row[table.key] and seen[row[table.key]] == 1]
 
@@ -377,11 +385,17 @@ def _csv(file: str) -> Iterable[Row]:
     """A CSV file with a header; numbers are recognised, anything else stays text."""
     if not Path(file).is_file():
         raise KnowledgeError(f"{file}: no such file")
-    with open(file, encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            if None in row or None in row.values():
-                raise KnowledgeError(f"{file}: a row has another number of cells than the header: {row}")
-            yield {column: _number_or_text(cell) for column, cell in row.items()}
+    with open(file, encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines)
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    raise KnowledgeError(
+                        f"{file}:{reader.line_num}: a row has another number of cells than the header: {row}"
+                    )
+                yield {column: _number_or_text(cell) for column, cell in row.items()}
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise KnowledgeError(f"{file}: after line {reader.line_num}: {error}. Save it as a UTF-8 CSV") from None
 
 
 def _number_or_text(cell: str) -> Value:
@@ -391,7 +405,7 @@ def _number_or_text(cell: str) -> Value:
             number = kind(cell)
         except ValueError:
             continue
-        if str(number) == cell:
+        if str(number) == cell and math.isfinite(number):
             return number
     return cell
 

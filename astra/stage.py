@@ -119,7 +119,7 @@ def load_params(wanted: Mapping[str, type[T]], file: Path = PARAMS_FILE) -> dict
         raise BadParams(f"{file}: no such file. Run from the repository root, as dvc does.")
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadParams(f"{file}: not valid YAML: {error}") from None
     return {key: _section(tree, key, kind, file) for key, kind in wanted.items()}
 
@@ -192,6 +192,13 @@ class Run:
     def path(self, word: str) -> Path:
         """The path of an input or output called ``word``."""
         return Path({**self.contract.reads, **self.contract.writes}[word])
+
+    def need_folders(self, *words: str) -> None:
+        """Raises StageError for an input folder that is not there: a loader would take its path for a hub id."""
+        for word in words:
+            folder = self.contract.reads[word]
+            if not Path(folder).is_dir():
+                raise StageError(f"{folder}: no such folder. Run the stage that writes it: dvc repro {folder}")
 
     def reject(self, record_id: str, reason: str, detail: str) -> None:
         """Note a record that did not work out; it is written to rejects.jsonl and counted in the metrics."""

@@ -185,6 +185,7 @@ def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["eval"]
         seed = run.params["seed"]
+        run.need_folders(*MODELS)
         arenas = run.read("arenas", Arena)
         sets = benchmarks(arenas, params.distractors, seed)
         empty = [one.name for one in sets if not one.cases]

@@ -211,6 +211,7 @@ def main() -> None:
             raise StageError(f"params.yaml: rl.reward: {params.reward!r}, rewards are: {', '.join(REWARDS)}")
         if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
             raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
+        run.need_folders("model")
         arenas = [arena for arena in run.read("arenas", Arena) if arena.split == "train"]
         if not arenas:
             raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")

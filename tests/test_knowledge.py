@@ -105,3 +105,33 @@ def test_a_csv_row_of_another_length_is_named(tmp_path):
     )  # fmt: skip
     with pytest.raises(KnowledgeError, match="another number of cells"):
         Knowledge.load(tmp_path / "k.yaml")
+
+
+def river(tmp_path: Path, rows: bytes) -> Path:
+    (tmp_path / "rivers.csv").write_bytes(rows)
+    relation = {"column": "length", "label": "river length", "kind": "number"}
+    table = {"source": "csv", "options": {"file": str(tmp_path / "rivers.csv")}, "key": "name"}
+    path = tmp_path / "knowledge.yaml"
+    path.write_text(yaml.safe_dump({"tables": {"river": {**table, "relations": {"river_length": relation}}}}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("name,length\nMe\u00e9,3\n".encode("latin-1"), "rivers.csv: after line"),
+        (b"name,length\na," + b"9" * 200_000 + b"\n", "field larger than field limit"),
+        (b"name,length\na,1\nb,1,2\n", "rivers.csv:3: a row has another number of cells"),
+        (b"name,length\na,long\n", "relations.river_length: kind is number, a row has 'long'"),
+        (b"name,length\na,nan\n", "relations.river_length: kind is number, a row has 'nan'"),
+    ],
+)
+def test_a_csv_file_that_cannot_serve_says_where(tmp_path, rows, says):
+    with pytest.raises(KnowledgeError) as caught:
+        Knowledge.load(river(tmp_path, rows))
+    assert says in str(caught.value)
+
+
+def test_keys_are_text_and_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
+    loaded = Knowledge.load(river(tmp_path, "\ufeffname,length\n12,1\nabc,2\n".encode()))
+    assert loaded.keys("river") == ["12", "abc"]

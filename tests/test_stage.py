@@ -155,3 +155,24 @@ def test_a_number_that_is_not_json_is_refused_on_write(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         write_records(tmp_path / "x.jsonl", [Holder(answer=Answer(kind="number", value=float("inf")))])
     assert os.listdir(tmp_path) == ["x.jsonl.partial"]
+
+
+def test_a_params_file_that_is_not_utf8_says_so(workspace):
+    (workspace / "params.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadParams, match="not valid YAML"):
+        load_params(CONTRACT.params)
+
+
+def test_an_infinite_parameter_is_out_of_range():
+    class Pause(Section):
+        seconds: float = Field(gt=0)
+
+    with pytest.raises(ValueError, match="finite"):
+        Pause(seconds=float("inf"))
+
+
+def test_an_input_folder_that_is_not_there_is_never_taken_for_a_hub_id(workspace, capsys):
+    with pytest.raises(SystemExit) as stopped, Run(CONTRACT) as run:
+        run.need_folders("things")
+    assert stopped.value.code == 2
+    assert "in.jsonl: no such folder" in capsys.readouterr().err

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pydantic import ValidationError
+
 from astra.llm.cache import Cached
 from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
 from astra.llm.types import Completion, Request, Transport
@@ -211,6 +213,14 @@ def _completion(text: str) -> Completion:
         code = error.get("code")
         said = json.dumps(error, ensure_ascii=False)[:500]
         error_for(code if isinstance(code, int) else 500, said, {}, "a body with status 200")
+    try:
+        return _read(body)
+    except (AttributeError, KeyError, IndexError, TypeError, ValidationError) as error:
+        raise Transient(200, f"no chat completion ({error}): {text[:100]!r}", becomes="bad_response") from None
+
+
+def _read(body: dict[str, Any]) -> Completion:
+    """The completion in a body that states no error; whatever a body that is none makes of this, the caller catches."""
     choices = body.get("choices") or [{}]
     choice = choices[0]
     message = choice.get("message")
@@ -220,9 +230,12 @@ def _completion(text: str) -> Completion:
         raise RequestRefused("filtered", "finish_reason content_filter")
     if message.get("refusal"):
         raise RequestRefused("refused", str(message["refusal"])[:300])
+    content = message.get("content")
+    if not isinstance(content, str | None):
+        raise TypeError(f"content is {type(content).__name__}, not text")
     usage = body.get("usage") or {}
     return Completion(
-        content=message.get("content"),
+        content=content,
         finish_reason=choice.get("finish_reason") or "stop",
         usage=Usage(
             calls=1,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 class Record(BaseModel):
     """A frozen, closed model: an unknown field in a file is an error, and so is writing a number that JSON lacks."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 def canonical(value: Any) -> str:
@@ -28,7 +28,7 @@ def content_id(kind: str, *parts: Any) -> str:
 class Section(BaseModel):
     """One section of params.yaml. Unknown keys are errors; ``1e-05`` read as text becomes a number again."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Unavailable(Exception):

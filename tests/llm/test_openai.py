@@ -232,3 +232,20 @@ def test_a_kept_reply_is_the_same_reply_and_asks_nobody(tmp_path):
     assert (first.content, first.usage) == (second.content, second.usage)
     assert [first.cached, second.cached, other.cached] == [False, True, False]
     assert not any(b"Bearer" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": ["x"]},
+        {"choices": {"a": 1}},
+        {**good(), "usage": "x"},
+        {**good(), "usage": {"prompt_tokens": "many"}},
+        good(tool_calls=["x"]),
+        good(content=[{"type": "text", "text": "fine"}]),  # type: ignore[arg-type]
+    ],
+)
+def test_a_body_that_is_no_chat_completion_may_be_asked_again_and_then_is_a_reject(body):
+    failure = outcome(200, body)
+    assert isinstance(failure, Transient)
+    assert failure.becomes == "bad_response"
