@@ -405,7 +405,7 @@ def _number_or_text(cell: str) -> Value:
             number = kind(cell)
         except ValueError:
             continue
-        if str(number) == cell and math.isfinite(number):
+        if str(number) == cell and (kind is int or math.isfinite(number)):
             return number
     return cell
 
