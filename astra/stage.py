@@ -151,8 +151,9 @@ def _explain(file: Path, key: str, kind: type[BaseModel], error: Any) -> str:
 class Run:
     """One execution of a stage, used as a context manager.
 
-    On a clean exit it writes rejects and metrics and prints the closing line. On a StageError it prints the message
-    and exits with 2, on Unavailable with 3. Any other exception passes through: it is a bug or a stopped machine.
+    On a clean exit it writes rejects and metrics and prints the closing line. On a StageError, or a file that cannot be
+    read or written, it prints one message and exits with 2, on Unavailable with 3, on Ctrl-C with 130. Any other
+    exception passes through: it is a bug or a stopped machine.
     """
 
     contract: Contract
@@ -174,6 +175,11 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, StageError | Unavailable):
             self._fail(error)
+        if isinstance(error, KeyboardInterrupt):
+            print(f"{self.contract.name}: interrupted; nothing was half written. To go on: dvc repro", file=sys.stderr)
+            raise SystemExit(130)
+        if isinstance(error, OSError) and error.filename is not None:
+            self._fail(StageError(f"{error.filename}: {error.strerror}. Nothing was half written; to go on: dvc repro"))
         if kind is None:
             self._close()
 
@@ -182,8 +188,14 @@ class Run:
         raise SystemExit(2 if isinstance(error, StageError) else 3)
 
     def read(self, word: str, kind: type[R]) -> list[R]:
-        """All records of the input called ``word`` in the contract."""
-        return list(read_records(self.contract.reads[word], kind))
+        """All records of the input called ``word`` in the contract. Raises StageError where there is none."""
+        path = Path(self.contract.reads[word])
+        records = list(read_records(path, kind))
+        if not records:
+            raise StageError(
+                f"{path}: holds no records, so there is nothing to do; why: {path.with_name('rejects.jsonl')}"
+            )
+        return records
 
     def write(self, word: str, records: Iterable[Record]) -> int:
         """Write the output called ``word`` in the contract; the number of records."""

@@ -284,7 +284,10 @@ def main() -> None:
         known = {server.name for server in servers.values()}
         unknown = sorted(params.budget_of.keys() - known)
         if unknown:
-            raise StageError(f"params.yaml: chains.budget_of: no server {unknown}; servers are: {sorted(known)}")
+            raise StageError(
+                f"params.yaml: chains.budget_of: no server {unknown}; servers are: {sorted(known)}. "
+                "If it is a live server that did not start, data/normalize/rejects.jsonl says why"
+            )
         client = open_client(model)
         teacher = Teacher(client, model, run.params["seed"])
         candidates: list[Candidate] = []

@@ -305,7 +305,10 @@ def main() -> None:
         known = {server.name for server in servers.values()}
         unknown = sorted(params.per_server_of.keys() - known)
         if unknown:
-            raise StageError(f"params.yaml: tasks.per_server_of: no server {unknown}; servers are: {sorted(known)}")
+            raise StageError(
+                f"params.yaml: tasks.per_server_of: no server {unknown}; servers are: {sorted(known)}. "
+                "If it is a live server that did not start, data/normalize/rejects.jsonl says why"
+            )
         client, judging = open_client(run.params["models.teacher"]), open_client(run.params["models.judge"])
         teacher = Teacher(client, run.params["models.teacher"], run.params["seed"])
         judge = Judge(judging, run.params["models.judge"], run.params["seed"], params.judge_reasks)

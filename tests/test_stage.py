@@ -176,3 +176,26 @@ def test_an_input_folder_that_is_not_there_is_never_taken_for_a_hub_id(workspace
         run.need_folders("things")
     assert stopped.value.code == 2
     assert "in.jsonl: no such folder" in capsys.readouterr().err
+
+
+def test_an_empty_input_stops_the_stage_and_points_at_the_rejects(workspace, capsys):
+    (workspace / "in.jsonl").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        run_demo()
+    assert stopped.value.code == 2
+    assert "in.jsonl: holds no records" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_one_message(workspace, capsys):
+    (workspace / "data").write_text("a file where a folder should be")
+    with pytest.raises(SystemExit) as stopped:
+        run_demo()
+    assert stopped.value.code == 2
+    assert "data" in capsys.readouterr().err
+
+
+def test_an_interrupted_stage_says_so_without_a_traceback(workspace, capsys):
+    with pytest.raises(SystemExit) as stopped, Run(CONTRACT):
+        raise KeyboardInterrupt
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.startswith("demo: interrupted")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 M = TypeVar("M", bound=BaseModel)
 
 MAX_DEPTH = 100
+MAX_STARTS = 200  # places in a reply at which a value is looked for
 
 
 class ReplyInvalid(Exception):
@@ -40,7 +42,7 @@ def read_json(text: str) -> Parsed:
     except (ValueError, RecursionError):
         pass
     found: Parsed | None = None
-    for start in _starts(_without_thoughts(text)):
+    for start in islice(_starts(_without_thoughts(text)), MAX_STARTS):
         parsed = _value_at(*start)
         if parsed is not None and isinstance(parsed.value, dict):
             return parsed

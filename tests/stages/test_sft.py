@@ -120,7 +120,7 @@ def test_the_paper_s_setting_imitates_trajectories_only(tmp_path, monkeypatch):
 
 def test_rows_that_are_all_too_long_stop_the_stage_and_name_the_key(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
-        run(tmp_path, monkeypatch, max_length=64)
+        run(tmp_path, monkeypatch, INPUTS, max_length=64)
     assert stopped.value.code == 2
     assert "sft.max_length" in capsys.readouterr().err
     assert not (tmp_path / "models/sft").exists()
