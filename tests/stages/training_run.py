@@ -98,8 +98,8 @@ def lay_out(folder: Path, inputs: dict[str, list[Record]] | None = None, params:
     (folder / "params.yaml").write_text(yaml.safe_dump(params or PARAMS), encoding="utf-8")
     found: dict[str, list[Record]] = {
         "data/merge/arenas.jsonl": list(arenas()),
-        "data/trajectories/trajectories.jsonl": [],
-        "data/score/scorecards.jsonl": [],
+        "data/trajectories/trajectories.jsonl": [trajectory(1, "Which city governs Spain?", "Spain", "Madrid")],
+        "data/score/scorecards.jsonl": [scorecard(1, 0.9)],
         **(inputs or {}),
     }
     for path, records in found.items():
