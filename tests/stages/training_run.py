@@ -99,7 +99,7 @@ def lay_out(folder: Path, inputs: dict[str, list[Record]] | None = None, params:
     found: dict[str, list[Record]] = {
         "data/merge/arenas.jsonl": list(arenas()),
         "data/trajectories/trajectories.jsonl": [trajectory(1, "Which city governs Spain?", "Spain", "Madrid")],
-        "data/score/scorecards.jsonl": [scorecard(1, 0.9)],
+        "data/score/scorecards.jsonl": [scorecard(1, 0.1)],  # demonstrations only, unless a test says otherwise
         **(inputs or {}),
     }
     for path, records in found.items():
