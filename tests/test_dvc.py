@@ -141,7 +141,8 @@ def test_a_stage_is_stale_after_any_of_its_own_parameters_changed(small, stage):
 
 
 def test_an_experiment_reruns_two_stages_and_can_be_compared(small):
-    output = run(small, "dvc", "exp", "run", "-n", "recall", "-S", "rl.reward=recall")
+    # fewer updates too: at this size a policy may earn nothing under either reward, and equal bytes stop the ripple
+    output = run(small, "dvc", "exp", "run", "-n", "recall", "-S", "rl.reward=recall", "-S", "rl.grpo.updates=1")
     assert sorted(ran(output)) == ["eval", "rl"]
     assert "recall" in run(small, "dvc", "exp", "show", "--md", "--only-changed", "--drop", ".*\\.py|data/.*")
     assert "rl.reward" in run(small, "dvc", "params", "diff")
