@@ -11,26 +11,19 @@ EndpointUnavailable pass through, so that a broken server can never become a too
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 from astra.environments.base import Environment
+from astra.llm.arguments import ArgumentsInvalid, breaks_off, decode_arguments
+from astra.llm.reply import split_thought
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
 from astra.records.trajectory import Stop
 
 SAME_WRONG_CALLS = 3  # the same call of a tool that is not offered, this often, is a loop
 CALL_PREFIXES = ("functions.", "tools.")  # what some models put before every name
-
-
-class ArgumentsInvalid(Exception):
-    """The arguments are no JSON object, not even a quoted one; the message says so to the model."""
-
-
-class ArgumentsCut(ArgumentsInvalid):
-    """The arguments are the beginning of a JSON text: the reply was cut."""
 
 
 class Policy(Protocol):
@@ -81,13 +74,6 @@ class Conversation(NamedTuple):
     stop: Stop
     detail: str | None
     usage: Usage
-
-
-class Decoded(NamedTuple):
-    """Arguments as the environment gets them, and what had to be mended, e.g. ``ids: read from text``."""
-
-    arguments: dict[str, Any]
-    repairs: tuple[str, ...]
 
 
 class _Turn(NamedTuple):
@@ -207,33 +193,17 @@ def read_turn(completion: Completion, max_tokens: int) -> _Turn:
 
     A reply that used up its tokens was cut, whatever its finish reason says.
     """
-    text, thought, open_thought = split_thought(completion.content or "")
+    text, thought, is_open = split_thought(completion.content or "")
     reasoning = "\n".join(part for part in (completion.reasoning, thought) if part) or None
     message = Message(role="assistant", content=text, reasoning=reasoning, tool_calls=completion.tool_calls)
     at_limit = completion.finish_reason == "length" or completion.usage.completion_tokens >= max_tokens
-    if any(_is_cut(call.function.arguments) for call in completion.tool_calls) or (at_limit and completion.tool_calls):
+    if any(breaks_off(call.function.arguments) for call in completion.tool_calls) or (
+        at_limit and completion.tool_calls
+    ):
         return _Turn(message, "truncated_call")
     if at_limit:
-        return _Turn(message, "truncated_reasoning" if open_thought or not text else "truncated_answer")
+        return _Turn(message, "truncated_reasoning" if is_open or not text else "truncated_answer")
     return _Turn(message, None)
-
-
-_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
-
-
-class Split(NamedTuple):
-    text: str
-    thought: str
-    open_thought: bool
-
-
-def split_thought(content: str) -> Split:
-    """Text and ``<think>`` blocks of a reply; a block that was opened before the reply or never closed counts."""
-    if "</think>" in content and "<think>" not in content.split("</think>", 1)[0]:
-        content = "<think>" + content  # the template put the opening tag into the prompt
-    thoughts = [found.group(1).strip() for found in _THOUGHT.finditer(content)]
-    text = _THOUGHT.sub("", content).strip()
-    return Split(text, "\n".join(one for one in thoughts if one), content.count("<think>") > content.count("</think>"))
 
 
 def offered(name: str, tools: tuple[ToolSpec, ...]) -> ToolSpec | None:
@@ -245,105 +215,3 @@ def offered(name: str, tools: tuple[ToolSpec, ...]) -> ToolSpec | None:
         if name.startswith(prefix) and name.removeprefix(prefix) in by_name:
             return by_name[name.removeprefix(prefix)]
     return None
-
-
-def decode_arguments(text: str, schema: dict[str, Any]) -> Decoded:
-    """Arguments from what a model wrote. Only the schema decides what quoted JSON is decoded and what stays text.
-
-    Raises ArgumentsInvalid (ArgumentsCut where the text breaks off).
-    """
-    if text.strip() in ("", "null"):
-        return Decoded({}, ())
-    value, repairs = _json(text), []
-    if isinstance(value, str):
-        value = _json(value)
-        repairs.append("arguments: encoded twice")
-    if not isinstance(value, dict):
-        raise ArgumentsInvalid(f"invalid arguments: expected a JSON object, got {text.strip()[:60]}")
-    return Decoded(_coerced(value, schema, schema, "", repairs), tuple(repairs))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        if _breaks_off(error):
-            raise ArgumentsCut("invalid arguments: the JSON text breaks off") from None
-        raise ArgumentsInvalid(f"invalid arguments: not JSON: {error.msg} at character {error.pos}") from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ArgumentsInvalid(f"invalid arguments: {name} is not JSON")
-
-
-def _breaks_off(error: json.JSONDecodeError) -> bool:
-    """Whether more text could have made it valid."""
-    rest = error.doc[error.pos :].strip()
-    opened = error.doc.lstrip()[:1] in ("{", "[", '"')
-    started = not rest or any(word.startswith(rest) for word in ("true", "false", "null", "-"))
-    return opened and (started or error.msg.startswith("Unterminated string"))
-
-
-def _is_cut(text: str) -> bool:
-    if text.strip() in ("", "null"):
-        return False
-    try:
-        _json(text)
-    except ArgumentsCut:
-        return True
-    except ArgumentsInvalid:
-        return False
-    return False
-
-
-def _coerced(value: Any, schema: Any, root: dict[str, Any], path: str, repairs: list[str]) -> Any:
-    """The value with quoted JSON decoded wherever the schema does not take a string."""
-    schema = _resolved(schema, root)
-    allowed = _types(schema, root)
-    if isinstance(value, str) and allowed and "string" not in allowed:
-        try:
-            plain = _json(value)
-        except ArgumentsInvalid:
-            return value
-        if not _is_one_of(plain, allowed):
-            return value
-        repairs.append(f"{path}: read from text")
-        value = plain
-    if isinstance(value, dict):
-        properties = schema.get("properties", {})
-        return {
-            key: _coerced(one, properties.get(key, {}), root, f"{path}.{key}" if path else key, repairs)
-            for key, one in value.items()
-        }
-    if isinstance(value, list):
-        return [_coerced(one, schema.get("items", {}), root, f"{path}[]", repairs) for one in value]
-    return value
-
-
-def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """The schema behind a local reference; anything else that is no object says nothing."""
-    for _ in range(8):
-        if not (isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/")):
-            break
-        target: Any = root
-        for part in schema["$ref"][2:].split("/"):
-            target = target.get(part, {}) if isinstance(target, dict) else {}
-        schema = target
-    return schema if isinstance(schema, dict) else {}
-
-
-def _types(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
-    """JSON types that a schema names, over its alternatives; empty where it leaves the type open."""
-    named = schema.get("type")
-    if named is not None:
-        return {named} if isinstance(named, str) else set(named)
-    alternatives = [_types(_resolved(one, root), root) for key in ("anyOf", "oneOf") for one in schema.get(key, [])]
-    return set().union(*alternatives) if all(alternatives) else set()
-
-
-def _is_one_of(value: Any, types: set[str]) -> bool:
-    kinds = {
-        dict: {"object"}, list: {"array"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"number"},
-        type(None): {"null"}, str: {"string"},
-    }  # fmt: skip
-    return bool(kinds[type(value)] & types)

@@ -8,11 +8,12 @@ booleans and words are no scores, and the judge is told so and asked again.
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
 from astra.llm.errors import RequestRefused
 from astra.llm.reply import ReplyInvalid, parse_json
@@ -33,10 +34,16 @@ class JudgeFailed(Exception):
         self.detail = detail
 
 
+A = TypeVar("A")
+B = TypeVar("B")
+
+
 class Asks(Protocol):
     """What a judge needs of ``astra.llm``'s client."""
 
     async def ask(self, request: Request) -> Completion: ...
+
+    def map(self, items: Iterable[A], work: Callable[[A], Awaitable[B]]) -> Iterator[B]: ...
 
 
 @dataclass(frozen=True)
@@ -49,20 +56,27 @@ class Question:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model that judges. ``reasks`` is how often an unusable reply is asked for again."""
+    """A model that judges. ``reasks`` is how often an unusable reply is asked for again.
+
+    ``votes`` judgements of each question are averaged; more than half of them must be usable. ``renew`` asks again for
+    replies that are kept but cannot be used.
+    """
 
     client: Asks
     model: ModelParams
     seed: int
     reasks: int
+    votes: int = 1
+    renew: bool = False
+    agreement: Agreement = field(default_factory=lambda: Agreement())
+
+    def stream(self, questions: Iterable[Question]) -> Iterator[Verdict | JudgeFailed]:
+        """The outcomes in the order of the questions, which are taken as there is room. Raises EndpointUnavailable."""
+        return self.client.map(questions, self._outcome)
 
     def all(self, questions: Sequence[Question]) -> list[Verdict | JudgeFailed]:
-        """The outcomes in the order of the questions. Raises EndpointUnavailable."""
-
-        async def gathered() -> list[Verdict | JudgeFailed]:
-            return list(await asyncio.gather(*map(self._outcome, questions)))
-
-        return asyncio.run(gathered())
+        """What ``stream`` gives, as a list."""
+        return list(self.stream(questions))
 
     async def _outcome(self, question: Question) -> Verdict | JudgeFailed:
         try:
@@ -71,15 +85,36 @@ class Judge:
             return failure
 
     async def ask(self, question: Question) -> Verdict:
-        """The verdict on one question. Raises JudgeFailed, or EndpointUnavailable."""
+        """The verdict on one question: the mean of the votes. Raises JudgeFailed, or EndpointUnavailable."""
+        verdicts: list[Verdict] = []
+        failure: JudgeFailed | None = None
+        for vote in range(self.votes):
+            try:
+                verdicts.append(await self._vote(question, vote))
+            except JudgeFailed as last:
+                failure = last
+        if failure is not None and 2 * len(verdicts) <= self.votes:
+            raise failure
+        scores = [one.score for one in verdicts if one.score is not None]
+        self.agreement.add(scores)
+        return verdicts[0].model_copy(update={"score": fmean(scores)})
+
+    async def _vote(self, question: Question, vote: int) -> Verdict:
         messages: tuple[Message, ...] = (Message(role="user", content=question.prompt),)
         model = self.model
         failure = JudgeFailed("invalid_output", "never asked")
         for again in range(self.reasks + 1):
+            sample = vote * (self.reasks + 1) + again
             schema = reply_schema(question.keys)
-            request = Request(model=model, messages=messages, seed=self.seed, sample=again, json_schema=schema)
+            request = Request(model=model, messages=messages, seed=self.seed, sample=sample, json_schema=schema)
             try:
                 reply = await self.client.ask(request)
+                try:
+                    return read_verdict(reply, question.keys)
+                except JudgeFailed:
+                    if not (self.renew and reply.cached):
+                        raise
+                reply = await self.client.ask(dataclasses.replace(request, renew=True))
                 return read_verdict(reply, question.keys)
             except RequestRefused as refusal:
                 raise JudgeFailed(f"judge_{refusal.reason}", refusal.detail) from refusal
@@ -90,6 +125,23 @@ class Judge:
             else:
                 messages = messages[:1] + _complaint(reply, failure, question.keys)
         raise failure
+
+
+@dataclass
+class Agreement:
+    """How far the votes on one question lie apart, over all questions with more than one usable vote."""
+
+    n: int = 0
+    spread: float = 0.0
+
+    def add(self, scores: Sequence[float]) -> None:
+        if len(scores) > 1:
+            self.n += 1
+            self.spread += max(scores) - min(scores)
+
+    def metrics(self) -> dict[str, Any]:
+        """Mean distance of the highest from the lowest vote, and over how many questions; empty without any."""
+        return {"vote_spread": {"mean": round(self.spread / self.n, 4), "n": self.n}} if self.n else {}
 
 
 def _complaint(reply: Completion, failure: JudgeFailed, keys: tuple[str, ...]) -> tuple[Message, Message]:
@@ -108,11 +160,12 @@ def reply_schema(keys: tuple[str, ...]) -> dict[str, Any]:
 def read_verdict(reply: Completion, keys: tuple[str, ...]) -> Verdict:
     """The verdict in a reply. Raises JudgeFailed."""
     raw = (reply.content or "")[:2000]
+    if reply.finish_reason == "length":
+        raise JudgeFailed("judge_truncated", f"cut after its limit of tokens; reply: {raw!r}")
     try:
         value = parse_json(reply.content or "")
     except ReplyInvalid as error:
-        reason = "judge_truncated" if reply.finish_reason == "length" else "invalid_output"
-        raise JudgeFailed(reason, f"{error}; reply: {raw!r}") from None
+        raise JudgeFailed("invalid_output", f"{error}; reply: {raw!r}") from None
     if not isinstance(value, dict):
         raise JudgeFailed("invalid_output", f"reply: {raw!r}")
     named = {str(name).lower(): one for name, one in value.items()}

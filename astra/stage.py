@@ -7,12 +7,13 @@ written to a temporary name and renamed, so a killed stage leaves no half file b
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,9 @@ class Contract:
     """What a stage reads, writes and takes from params.yaml.
 
     ``params`` maps a dotted key of params.yaml to the type it must have: a ``Section`` or a plain type. ``reads`` and
-    ``writes`` name files or folders by a short word. ``rejects`` and ``metrics/<name>.json`` are implied.
+    ``writes`` name files or folders by a short word. ``rejects``, ``metrics/<name>.json`` and, for a stage that asks
+    models, the replies that it used are implied. ``settings`` maps keys that cannot change a byte of the outputs (how
+    fast and how dearly endpoints are asked): read like params, but no part of what DVC tracks.
     """
 
     name: str
@@ -55,6 +58,14 @@ class Contract:
     writes: Mapping[str, str]
     params: Mapping[str, type]
     plots: tuple[str, ...] = ()
+    settings: Mapping[str, type] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replies(self) -> str | None:
+        """Where the kept replies that the stage used are written; none for a stage that asks no model."""
+        asks = any(key.startswith("models.") for key in self.params)
+        return f"data/{self.name}/replies.jsonl" if asks else None
 
     @property
     def rejects(self) -> str:
@@ -92,11 +103,15 @@ def write_records(path: Path | str, records: Iterable[Record]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     count = 0
-    with partial.open("w", encoding="utf-8") as out:
-        for record in records:
-            text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
-            out.write(text + "\n")
-            count += 1
+    try:
+        with partial.open("w", encoding="utf-8") as out:
+            for record in records:
+                text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
+                out.write(text + "\n")
+                count += 1
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     os.replace(partial, path)
     return count
 
@@ -157,7 +172,10 @@ class Run:
     """
 
     contract: Contract
+    arguments: Sequence[str] = ()
     params: dict[str, Any] = field(init=False)
+    settings: dict[str, Any] = field(init=False)
+    flags: frozenset[str] = field(init=False)
     metrics: dict[str, Any] = field(default_factory=dict)
     n_in: int = 0
     n_out: int = 0
@@ -166,8 +184,10 @@ class Run:
     _started: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> Run:
+        self.flags = self._flags()
         try:
             self.params = load_params(self.contract.params)
+            self.settings = load_params(self.contract.settings)
         except StageError as error:
             self._fail(error)
         return self
@@ -183,27 +203,59 @@ class Run:
         if kind is None:
             self._close()
 
+    def _flags(self) -> frozenset[str]:
+        """The flags on the command line: --estimate for a stage that asks models, and the contract's own."""
+        known = dict(self.contract.flags)
+        if self.contract.replies is not None:
+            known["estimate"] = (
+                "say how many calls a run would make and what they would cost; ask and write nothing"
+            )
+        parser = argparse.ArgumentParser(prog=f"python -m stages.{self.contract.name}")
+        for flag, meaning in known.items():
+            parser.add_argument(f"--{flag}", action="store_true", help=meaning)
+        given = vars(parser.parse_args(self.arguments))
+        return frozenset(flag for flag, on in given.items() if on)
+
+    @property
+    def estimating(self) -> bool:
+        """Whether nothing may be asked or written."""
+        return "estimate" in self.flags
+
     def _fail(self, error: StageError | Unavailable) -> NoReturn:
         print(f"{self.contract.name}: {error}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, StageError) else 3)
 
     def read(self, word: str, kind: type[R]) -> list[R]:
         """All records of the input called ``word`` in the contract. Raises StageError where there is none."""
+        return list(self.stream(word, kind))
+
+    def stream(self, word: str, kind: type[R]) -> Iterator[R]:
+        """The records of an input one by one. Raises StageError where there is none."""
         path = Path(self.contract.reads[word])
-        records = list(read_records(path, kind))
-        if not records:
+        found = False
+        for record in read_records(path, kind):
+            found = True
+            yield record
+        if not found:
             raise StageError(
                 f"{path}: holds no records, so there is nothing to do; why: {path.with_name('rejects.jsonl')}"
             )
-        return records
 
     def write(self, word: str, records: Iterable[Record]) -> int:
-        """Write the output called ``word`` in the contract; the number of records."""
+        """Write the output called ``word`` in the contract; the number of records. An estimate only counts them."""
+        if self.estimating:
+            return sum(1 for _ in records)
         return write_records(self.contract.writes[word], records)
 
     def path(self, word: str) -> Path:
         """The path of an input or output called ``word``."""
         return Path({**self.contract.reads, **self.contract.writes}[word])
+
+    def write_replies(self, replies: Iterable[Record]) -> None:
+        """Write the kept replies that the stage used, as an output of its own."""
+        assert self.contract.replies is not None
+        if not self.estimating:
+            write_records(self.contract.replies, replies)
 
     def need_folders(self, *words: str) -> None:
         """Raises StageError for an input folder that is not there: a loader would take its path for a hub id."""
@@ -230,6 +282,9 @@ class Run:
             raise AssertionError(
                 f"{self.contract.name} lost records: {self.n_in} in, {self.n_out} out, {self.n_rejected} rejected"
             )
+        if self.estimating:
+            print(self.usage, file=sys.stderr)
+            return
         write_records(self.contract.rejects, self._rejects)
         reasons = Counter(reject.reason for reject in self._rejects)
         counts = {"in": self.n_in, "out": self.n_out, "rejected": self.n_rejected}

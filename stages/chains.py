@@ -16,8 +16,9 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,8 +26,9 @@ from typing import Any, NamedTuple
 import networkx as nx
 from pydantic import Field
 
-from astra.llm import Client, Completion, ModelParams, Request, RequestRefused, open_client
+from astra.llm import Client, Completion, ModelParams, Models, Request, RequestRefused, Settings
 from astra.llm.reply import ReplyInvalid, parse_json
+from astra.llm.structured import TEXT, TEXTS, YES_NO, object_schema
 from astra.prompts import render
 from astra.records import Binding, Chain, Edge, Message, Section, Server, ToolGraph, ToolSpec, content_id
 from astra.stage import Contract, Run, StageError
@@ -38,6 +40,7 @@ class Params(Section):
     budget: int = Field(ge=1, description="Different walks per server.")
     budget_of: dict[str, int] = Field(description="Budgets of single servers, by name, where they differ.")
     tries: int = Field(ge=1, description="Walks tried per place in the budget, before a server counts as exhausted.")
+    reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     votes: int = Field(ge=1, description="Model replies that vote on a chain.")
     back_translations: int = Field(ge=1, description="Requests written for a chain and translated back.")
 
@@ -47,6 +50,7 @@ CONTRACT = Contract(
     reads={"servers": "data/normalize/servers.jsonl", "graphs": "data/graph/graphs.jsonl"},
     writes={"chains": "data/chains/chains.jsonl"},
     params={"seed": int, "chains": Params, "models.teacher": ModelParams},
+    settings={"llm": Settings},
 )
 
 UNKNOWABLE = frozenset(("cursor", "token", "session", "handle", "etag", "checkpoint"))
@@ -182,49 +186,57 @@ class Teacher:
     client: Client
     model: ModelParams
     seed: int
+    reasks: int
 
-    def ask(self, prompts: Sequence[str], samples: int) -> list[list[Completion | RequestRefused]]:
-        """``samples`` replies for each prompt."""
-        requests = [
-            Request(model=self.model, messages=(Message(role="user", content=text),), seed=self.seed, sample=sample)
+    def ask(self, prompts: Sequence[str], samples: int, form: Form) -> list[list[dict[str, Any]]]:
+        """The usable ones of ``samples`` replies to each prompt, as objects."""
+        asked = (
+            (
+                Request(
+                    model=self.model, messages=(Message(role="user", content=text),), seed=self.seed, sample=sample,
+                    json_schema=form.schema,
+                ),
+                form.read,
+            )
             for text in prompts
             for sample in range(samples)
-        ]
-        replies = self.client.ask_all(requests)
-        return [replies[n * samples : (n + 1) * samples] for n in range(len(prompts))]
+        )  # fmt: skip
+        replies = list(self.client.read_all(asked, self.reasks))
+        rows = [replies[n * samples : (n + 1) * samples] for n in range(len(prompts))]
+        return [[one for one in row if not isinstance(one, RequestRefused)] for row in rows]
 
 
-def read_field(reply: Completion | RequestRefused, name: str, kind: type) -> Any:
-    """One field of a JSON reply. Raises ReplyInvalid."""
-    if isinstance(reply, RequestRefused):
-        raise ReplyInvalid(str(reply))
-    value = parse_json(reply.content or "")
-    if not isinstance(value, dict) or not isinstance(value.get(name), kind):
-        raise ReplyInvalid(f"no {name}")
-    return value[name]
+class Form(NamedTuple):
+    """The one field that a reply must have."""
+
+    name: str
+    kind: type
+    schema: dict[str, Any]
+
+    def read(self, reply: Completion) -> dict[str, Any]:
+        """The object in a reply. Raises ReplyInvalid."""
+        value = parse_json(reply.content or "")
+        if not isinstance(value, dict) or not isinstance(value.get(self.name), self.kind):
+            raise ReplyInvalid(f"no {self.name}")
+        return value
 
 
-def _readable(replies: Iterable[Completion | RequestRefused], name: str, kind: type) -> list[Any]:
-    found = []
-    for reply in replies:
-        try:
-            found.append(read_field(reply, name, kind))
-        except ReplyInvalid:
-            continue
-    return found
+VOTE = Form("coherent", bool, object_schema(coherent=YES_NO, reason=TEXT))
+DESCRIBED = Form("request", str, object_schema(request=TEXT))
+REBUILT = Form("chain", list, object_schema(chain=TEXTS))
 
 
 def vote_gate(candidates: Sequence[Candidate], teacher: Teacher, params: Params) -> list[str | Refusal]:
     """For each candidate what the vote found, or why it is refused."""
     prompts = [render("chains/vote", input=shown(one, whole_server=False)) for one in candidates]
     outcomes: list[str | Refusal] = []
-    for replies in teacher.ask(prompts, params.votes):
-        votes = _readable(replies, "coherent", bool)
+    for replies in teacher.ask(prompts, params.votes, VOTE):
+        votes = [reply["coherent"] for reply in replies]
         tally = f"{sum(votes)} of {len(votes)}"
         if not votes:
-            outcomes.append(Refusal("unjudged_vote", f"none of {len(replies)} votes could be read"))
+            outcomes.append(Refusal("unjudged_vote", f"none of {params.votes} votes could be read"))
         elif 2 * sum(votes) <= len(votes):
-            reasons = _readable(replies, "reason", str)
+            reasons = [str(reply["reason"]) for reply in replies if reply.get("reason")]
             outcomes.append(Refusal("voted_down", f"{tally}: {reasons[0] if reasons else 'no reason'}"))
         else:
             outcomes.append(tally)
@@ -234,12 +246,13 @@ def vote_gate(candidates: Sequence[Candidate], teacher: Teacher, params: Params)
 def back_gate(candidates: Sequence[Candidate], teacher: Teacher, params: Params) -> list[str | Refusal]:
     """For each candidate how many requests gave it back, or why it is refused."""
     prompts = [render("chains/describe", input=shown(one)) for one in candidates]
-    written = [_readable(replies, "request", str) for replies in teacher.ask(prompts, params.back_translations)]
+    described = teacher.ask(prompts, params.back_translations, DESCRIBED)
+    written = [[reply["request"] for reply in replies] for replies in described]
     asked = [(n, request) for n, requests in enumerate(written) for request in requests if request.strip()]
     again = [render("chains/rebuild", input=_rebuild_input(candidates[n], request)) for n, request in asked]
     rebuilt: dict[int, list[list[str]]] = {}
-    for (n, _), replies in zip(asked, teacher.ask(again, 1), strict=True):
-        rebuilt.setdefault(n, []).extend(_readable(replies, "chain", list))
+    for (n, _), replies in zip(asked, teacher.ask(again, 1, REBUILT), strict=True):
+        rebuilt.setdefault(n, []).extend(reply["chain"] for reply in replies)
     outcomes: list[str | Refusal] = []
     for n, one in enumerate(candidates):
         chains = rebuilt.get(n, [])
@@ -276,8 +289,8 @@ def same_chain(one: Candidate, rebuilt: Sequence[Any]) -> bool:
 # ---------------------------------------------------------------- the stage
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["chains"]
         model: ModelParams = run.params["models.teacher"]
         servers = {server.id: server for server in run.read("servers", Server)}
@@ -288,8 +301,7 @@ def main() -> None:
                 f"params.yaml: chains.budget_of: no server {unknown}; servers are: {sorted(known)}. "
                 "If it is a live server that did not start, data/normalize/rejects.jsonl says why"
             )
-        client = open_client(model)
-        teacher = Teacher(client, model, run.params["seed"])
+        teacher = Teacher(models.client("teacher"), model, run.params["seed"], params.reasks)
         candidates: list[Candidate] = []
         n_walked = 0
         for graph in run.progress(run.read("graphs", ToolGraph), unit="server"):
@@ -327,13 +339,11 @@ def main() -> None:
         run.n_out = run.write("chains", chains)
         lengths = Counter(len(chain.tools) for chain in chains)
         run.metrics |= {
-            **client.metrics(),
             "passed": passed,
             "lengths": {str(length): lengths[length] for length in sorted(lengths)},
             "servers": len({chain.server_ids for chain in chains}),
         }
-        run.usage = client.summary
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

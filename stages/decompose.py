@@ -16,24 +16,26 @@ seed, held-out questions take only reserved compositions, training questions tak
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from statistics import fmean
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 
 from astra.knowledge import Knowledge, KnowledgeError, Relation, Value
-from astra.llm import Client, ModelParams, Request, RequestRefused, open_client
-from astra.llm.reply import ReplyInvalid, parse_json, validate
+from astra.llm import Client, Completion, ModelParams, Models, Request, RequestRefused, Role, Settings
+from astra.llm.reply import parse_json, validate
 from astra.prompts import render
 from astra.records import Answer, Decomposition, Message, Section, Shape, Split, Step, canonical, content_id
 from astra.splits import Composition, Fact, beside, chained, of_steps
 from astra.stage import Contract, Run, StageError
 
 SHAPES: tuple[Shape, ...] = get_args(Shape)
+ROLES: tuple[Role, ...] = ("teacher", "judge")
 SPLITS: tuple[Split, ...] = ("heldout", "heldout_entities", "heldout_tools", "train")  # held-out content is taken first
 
 
@@ -68,6 +70,7 @@ class Params(Section):
         ge=0, le=1, description="Share of parallel questions asking one thing of two subjects."
     )
     reserve: Reserve
+    reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     min_quality: float = Field(ge=0, le=1, description="QS below this is a reject.")
 
 
@@ -76,6 +79,7 @@ CONTRACT = Contract(
     reads={"knowledge": "data/raw/knowledge/knowledge.yaml"},
     writes={"decompositions": "data/decompose/decompositions.jsonl"},
     params={"seed": int, "decompose": Params, "models.teacher": ModelParams, "models.judge": ModelParams},
+    settings={"llm": Settings},
 )
 
 Path = tuple[str, ...]  # relations, each read for the one before's value
@@ -385,25 +389,45 @@ def quality(verdicts: VerifyReply, steps: Sequence[Step]) -> dict[str, float]:
     }
 
 
-def compose(evidence: Sequence[Evidence], teacher: Client, model: ModelParams, seed: int) -> Iterator[Draft | Unsound]:
+def compose(evidence: Sequence[Evidence], teacher: Writer) -> Iterator[Draft | Unsound]:
     """A checked draft for each evidence, or why there is none."""
-    requests = [
-        Request(model=model, messages=(Message(role="user", content=render("decompose/compose", input=shown(one))),),
-                seed=seed)
-        for one in evidence
-    ]  # fmt: skip
-    for one, completion in zip(evidence, teacher.ask_all(requests), strict=True):
+    prompts = (render("decompose/compose", input=shown(one)) for one in evidence)
+    for one, reply in zip(evidence, teacher.replies(prompts, ComposeReply), strict=True):
         try:
-            if isinstance(completion, RequestRefused):
-                raise Unsound(completion.reason, completion.detail)
-            reply = validate(ComposeReply, parse_json(completion.content or ""))
+            if isinstance(reply, RequestRefused):
+                raise Unsound(reply.reason, reply.detail)
             steps = to_steps(reply, one)
             check(reply.question, reply.answer, steps, one)
             yield Draft(one, reply.question, typed(reply.answer, _kind(one), _unit(one)), steps)
-        except ReplyInvalid as error:
-            yield Unsound("invalid_reply", str(error))
         except Unsound as error:
             yield error
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A role's model, whose replies are records."""
+
+    client: Client
+    model: ModelParams
+    seed: int
+    reasks: int
+
+    def replies(self, prompts: Iterable[str], kind: type[M]) -> Iterator[M | RequestRefused]:
+        """The reply to each prompt as a record, or why there is none."""
+
+        def read(reply: Completion) -> M:
+            return validate(kind, parse_json(reply.content or ""))
+
+        schema = kind.model_json_schema()
+        asked = (
+            (Request(model=self.model, messages=(Message(role="user", content=text),), seed=self.seed,
+                     json_schema=schema), read)
+            for text in prompts
+        )  # fmt: skip
+        return self.client.read_all(asked, self.reasks)
 
 
 class Draft(NamedTuple):
@@ -423,27 +447,24 @@ def _unit(evidence: Evidence) -> str | None:
     return evidence.branches[0][-1].relation.unit if len(evidence.branches) == 1 else None
 
 
-def judge(
-    drafts: Sequence[Draft], client: Client, model: ModelParams, seed: int
-) -> Iterator[dict[str, float] | Unsound]:
+def verify_prompt(draft: Draft) -> str:
+    """What the judge sees of a draft."""
+    steps = [
+        {"id": step.id, "question": step.question, "answer": step.answer.value,
+         "depends_on": list(step.depends_on), "needs_tool": step.needs_tool}
+        for step in draft.steps
+    ]  # fmt: skip
+    text = canonical({"question": draft.question, "answer": draft.answer.value, "steps": steps})
+    return render("decompose/verify", input=text)
+
+
+def judge(drafts: Sequence[Draft], judging: Writer) -> Iterator[dict[str, float] | Unsound]:
     """The paper's four checks of each draft, or why it could not be judged."""
-    requests = []
-    for draft in drafts:
-        steps = [
-            {"id": step.id, "question": step.question, "answer": step.answer.value,
-             "depends_on": list(step.depends_on), "needs_tool": step.needs_tool}
-            for step in draft.steps
-        ]  # fmt: skip
-        text = canonical({"question": draft.question, "answer": draft.answer.value, "steps": steps})
-        prompt = render("decompose/verify", input=text)
-        requests.append(Request(model=model, messages=(Message(role="user", content=prompt),), seed=seed))
-    for draft, completion in zip(drafts, client.ask_all(requests), strict=True):
+    for draft, reply in zip(drafts, judging.replies(map(verify_prompt, drafts), VerifyReply), strict=True):
         try:
-            if isinstance(completion, RequestRefused):
-                raise Unsound("unjudged", f"{completion.reason}: {completion.detail}")
-            yield quality(validate(VerifyReply, parse_json(completion.content or "")), draft.steps)
-        except ReplyInvalid as error:
-            yield Unsound("unjudged", str(error))
+            if isinstance(reply, RequestRefused):
+                raise Unsound("unjudged", f"{reply.reason}: {reply.detail}")
+            yield quality(reply, draft.steps)
         except Unsound as error:
             yield error
 
@@ -470,8 +491,8 @@ def unfamiliar(one: Decomposition, entities: frozenset[str], relations: frozense
     return one.split == "heldout" and not (subjects <= entities and content.relations <= relations)
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["decompose"]
         seed = run.params["seed"]
         try:
@@ -480,15 +501,15 @@ def main() -> None:
             raise StageError(str(error)) from None
         evidence = gather(knowledge, params, seed)
         run.n_in = len(evidence)
-        teacher, client = open_client(run.params["models.teacher"]), open_client(run.params["models.judge"])
+        teacher, judging = (Writer(models.client(role), models.params_of(role), seed, params.reasks) for role in ROLES)
         drafts: list[Draft] = []
-        for place, draft in enumerate(compose(evidence, teacher, run.params["models.teacher"], seed)):
+        for place, draft in enumerate(compose(evidence, teacher)):
             if isinstance(draft, Unsound):
                 run.reject(f"evidence-{place}", draft.reason, draft.detail)
             else:
                 drafts.append(draft)
         found: list[Decomposition] = []
-        for draft, checks in zip(drafts, judge(drafts, client, run.params["models.judge"], seed), strict=True):
+        for draft, checks in zip(drafts, judge(drafts, judging), strict=True):
             if isinstance(checks, Unsound):
                 run.reject(content_id("draft", draft.question), checks.reason, checks.detail)
             elif fmean(checks.values()) < params.min_quality:
@@ -506,8 +527,6 @@ def main() -> None:
                 kept.append(one)
         run.n_out = run.write("decompositions", kept)
         run.metrics |= summary(kept)
-        run.metrics["teacher"], run.metrics["judge"] = teacher.metrics(), client.metrics()
-        run.usage = f"{teacher.calls + client.calls} calls"
 
 
 def summary(kept: Sequence[Decomposition]) -> dict[str, Any]:
@@ -523,4 +542,4 @@ def summary(kept: Sequence[Decomposition]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -17,15 +17,16 @@ import ast
 import json
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from astra.answers import folded, matches, result_value
 from astra.knowledge import Knowledge, KnowledgeError, Relation, Value
-from astra.llm import Completion, ModelParams, Request, RequestRefused, open_client
+from astra.llm import Completion, ModelParams, Models, Request, RequestRefused, Settings
 from astra.llm.reply import ReplyInvalid, parse_json, validate
 from astra.prompts import render
 from astra.records import (
@@ -61,6 +62,7 @@ CONTRACT = Contract(
     },
     writes={"environments": "data/envsynth/environments.jsonl"},
     params={"seed": int, "envsynth": Params, "models.teacher": ModelParams},
+    settings={"llm": Settings},
 )
 
 Ask = Callable[[Sequence[Request]], Sequence[Completion | RequestRefused]]
@@ -294,7 +296,7 @@ class Synthesis:
             call_prompt(documents[step.relation or ""], step)
             for one in questions for step in one.steps if step.needs_tool and step.relation in documents
         ))  # fmt: skip
-        calls = self._asked(prompts)
+        calls = self._asked(prompts, CallReply.model_json_schema())
         makings: dict[str, list[Making]] = {}
         for one in questions:
             try:
@@ -307,7 +309,7 @@ class Synthesis:
         """One document a relation: it must fit every subject, so it is written once."""
         names = sorted({step.relation for one in questions for step in one.steps if step.needs_tool and step.relation})
         prompts = {name: document_prompt(self.knowledge.relations[name]) for name in names}
-        replies = self._asked(list(prompts.values()))
+        replies = self._asked(list(prompts.values()), Document.model_json_schema())
         found: dict[str, Document] = {}
         for name, prompt in prompts.items():
             try:
@@ -332,8 +334,10 @@ class Synthesis:
             arguments = read_call(calls.text(call_prompt(document, step)), document, step)
             yield Making(one.id, step, spec, arguments, (Message(role="user", content=code_prompt(spec, rows)),))
 
-    def _asked(self, prompts: Sequence[str]) -> Reply:
-        requests = [self._request((Message(role="user", content=prompt),), 0) for prompt in prompts]
+    def _asked(self, prompts: Sequence[str], schema: dict[str, Any]) -> Reply:
+        requests = [
+            replace(self._request((Message(role="user", content=prompt),), 0), json_schema=schema) for prompt in prompts
+        ]
         texts: dict[str, str] = {}
         refused: dict[str, RequestRefused] = {}
         for prompt, reply in zip(prompts, self.ask(requests), strict=True):
@@ -397,8 +401,8 @@ def _environment(one: Decomposition, makings: Sequence[Making]) -> Environment:
     )
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["envsynth"]
         model: ModelParams = run.params["models.teacher"]
         try:
@@ -406,25 +410,21 @@ def main() -> None:
         except KnowledgeError as error:
             raise StageError(str(error)) from None
         questions = run.read("decompositions", Decomposition)
-        client = open_client(model)
+        ask = models.client("teacher").ask_all
         with open_pool(params.backend, params.workers) as pool:
-            synthesis = Synthesis(
-                knowledge, Heldout.of(questions), params, model, run.params["seed"], client.ask_all, pool
-            )
+            synthesis = Synthesis(knowledge, Heldout.of(questions), params, model, run.params["seed"], ask, pool)
             found = synthesis.environments(questions)
         for one in questions:
             if one.id in synthesis.lost:
                 run.reject(one.id, synthesis.lost[one.id].reason, synthesis.lost[one.id].detail)
         run.n_in, run.n_out = len(questions), run.write("environments", found)
         run.metrics |= {
-            **client.metrics(),
             "backend": pool.backend,
             "tools": sum(len(one.tools) for one in found),
             "functions_written": synthesis.n_written,
             "retried": synthesis.n_retried,
         }
-        run.usage = client.summary
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

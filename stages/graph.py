@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import networkx as nx
 from pydantic import Field
 
-from astra.llm import ModelParams, Request, RequestRefused, open_client
+from astra.llm import Completion, ModelParams, Models, Request, RequestRefused, Settings
 from astra.llm.reply import ReplyInvalid, parse_json, validate
+from astra.llm.structured import TEXT, TEXTS, object_schema
 from astra.prompts import render
 from astra.records import Edge, Link, Message, Record, Section, Server, ToolGraph, ToolSpec, content_id
 from astra.stage import Contract, Run
@@ -32,6 +34,7 @@ from astra.stage import Contract, Run
 
 class Params(Section):
     samples: int = Field(ge=1, le=20, description="Times that the model is asked for proposals, per server.")
+    reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     max_proposals: int = Field(ge=1, le=100, description="Chains asked for in one reply.")
     max_length: int = Field(ge=2, le=8, description="Longest chain to propose.")
 
@@ -41,6 +44,7 @@ CONTRACT = Contract(
     reads={"servers": "data/normalize/servers.jsonl"},
     writes={"graphs": "data/graph/graphs.jsonl"},
     params={"seed": int, "graph": Params, "models.teacher": ModelParams},
+    settings={"llm": Settings},
 )
 
 
@@ -53,6 +57,20 @@ class Proposal(Record):
 
 
 # ---------------------------------------------------------------- proposals
+
+
+REPLY = object_schema(
+    proposals={
+        "type": "array",
+        "items": object_schema(task=TEXT, chain=TEXTS, plausible={"enum": ["yes", "no", "unsure"]}),
+    }
+)
+
+
+def question(server: Server, params: Params, model: ModelParams, seed: int, sample: int) -> Request:
+    """One of the times that the model is asked about a server."""
+    messages = (Message(role="user", content=prompt(server, params)),)
+    return Request(model=model, messages=messages, seed=seed, sample=sample, json_schema=REPLY)
 
 
 def prompt(server: Server, params: Params) -> str:
@@ -92,6 +110,11 @@ def read_proposals(text: str, server: Server, max_length: int) -> Proposals:
         else:
             dropped[reason] += 1
     return Proposals(tuple(accepted), dropped)
+
+
+def reader(server: Server, max_length: int) -> Callable[[Completion], Proposals]:
+    """What reads a reply about this server."""
+    return lambda reply: read_proposals(reply.content or "", server, max_length)
 
 
 def _unusable(proposal: Proposal, known: set[str], max_length: int) -> str | None:
@@ -270,18 +293,17 @@ def shape(graphs: Iterable[ToolGraph]) -> dict[str, int]:
     return dict(counts)
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["graph"]
         model: ModelParams = run.params["models.teacher"]
         servers = run.read("servers", Server)
-        client = open_client(model)
-        requests = [
-            Request(model=model, messages=(Message(role="user", content=text),), seed=run.params["seed"], sample=sample)
-            for text in (prompt(server, params) for server in servers)
+        asked = [
+            (question(server, params, model, run.params["seed"], sample), reader(server, params.max_length))
+            for server in servers
             for sample in range(params.samples)
         ]
-        replies = client.ask_all(requests)
+        replies = list(models.client("teacher").read_all(asked, params.reasks))
         dropped: Counter[str] = Counter()
         graphs = []
         for n, server in enumerate(run.progress(servers, unit="server")):
@@ -290,22 +312,16 @@ def main() -> None:
                 if isinstance(reply, RequestRefused):
                     dropped[reply.reason] += 1
                     continue
-                try:
-                    read = read_proposals(reply.content or "", server, params.max_length)
-                except ReplyInvalid:
-                    dropped["reply_invalid"] += 1
-                    continue
-                proposals += read.accepted
-                dropped += read.dropped
+                proposals += reply.accepted
+                dropped += reply.dropped
             graph = build(server, proposals)
             if graph is None:
                 run.reject(server.id, "no_edges", f"{server.name}: {len(server.tools)} tools, none feeds another")
             else:
                 graphs.append(graph)
         run.n_in, run.n_out = len(servers), run.write("graphs", graphs)
-        run.metrics |= {**client.metrics(), **shape(graphs), "proposals_dropped": dict(sorted(dropped.items()))}
-        run.usage = client.summary
+        run.metrics |= {**shape(graphs), "proposals_dropped": dict(sorted(dropped.items()))}
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -15,15 +15,17 @@ fails. A conversation without tool results has no TCU and TCP, and one without c
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from astra.judge import Judge, JudgeFailed, Question
-from astra.llm import EndpointUnavailable, ModelParams, open_client
+from astra.llm import EndpointUnavailable, ModelParams, Models, Settings
 from astra.prompts import render
 from astra.records import Message, Reject, Scorecard, Section, Task, Trajectory, Verdict, canonical, content_id
 from astra.stage import Contract, Run, StageError, write_records
@@ -34,6 +36,7 @@ Dimension = Literal["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
 class Params(Section):
     dimensions: list[Dimension] = Field(min_length=1, description="Which dimensions count (paper: all seven).")
     reasks: int = Field(ge=0, le=5, description="How often an unusable reply is asked for again.")
+    votes: int = Field(ge=1, le=9, description="Judgements per question, averaged; their spread is in the metrics.")
     max_unjudged: float = Field(ge=0, le=1, description="Share of trajectories without a verdict that fails the stage.")
 
 
@@ -42,6 +45,8 @@ CONTRACT = Contract(
     reads={"tasks": "data/tasks/tasks.jsonl", "trajectories": "data/trajectories/trajectories.jsonl"},
     writes={"scorecards": "data/score/scorecards.jsonl"},
     params={"score": Params, "seed": int, "models.judge": ModelParams},
+    settings={"llm": Settings},
+    flags={"rejudge": "ask again for kept judgements that gave no verdict; all others come from the kept replies"},
 )
 
 KEYS: dict[Dimension, tuple[str, ...]] = {"FA": ("relevance", "faithfulness")}
@@ -146,62 +151,91 @@ def to_scorecard(
     )
 
 
-def score(trajectories: Sequence[Trajectory], questions: dict[str, str], judge: Judge,
-          dimensions: Sequence[Dimension]) -> Iterator[Scorecard | Unjudged]:  # fmt: skip
-    """A scorecard for each trajectory, or what of it was not judged, in order."""
-    asked: list[tuple[int, Place]] = []
-    prompts: list[Question] = []
-    for number, one in enumerate(trajectories):
-        conversation = shown(one, questions[one.task_id])
-        offset = sum(message.role == "system" for message in one.messages)
-        for place in places(one, dimensions):
-            asked.append((number, place))
-            prompts.append(to_question(place, conversation, offset))
-    outcomes: list[list[tuple[Place, Verdict | JudgeFailed]]] = [[] for _ in trajectories]
-    for (number, place), outcome in zip(asked, judge.all(prompts), strict=True):
-        outcomes[number].append((place, outcome))
-    for one, judged in zip(trajectories, outcomes, strict=True):
-        try:
-            yield to_scorecard(one, dimensions, judged)
-        except Unjudged as failure:
-            yield failure
+def score(trajectories: Iterable[Trajectory], questions: Mapping[str, str], judge: Judge,
+          dimensions: Sequence[Dimension]) -> Iterator[tuple[Trajectory, Scorecard | Unjudged]]:  # fmt: skip
+    """A scorecard for each trajectory, or what of it was not judged, in order; trajectories are taken as they come."""
+    waiting: deque[tuple[Trajectory, list[Place]]] = deque()
+
+    def prompts() -> Iterator[Question]:
+        for one in trajectories:
+            asked = list(places(one, dimensions))
+            waiting.append((one, asked))
+            conversation = shown(one, questions[one.task_id])
+            offset = sum(message.role == "system" for message in one.messages)
+            for place in asked:
+                yield to_question(place, conversation, offset)
+
+    judged: list[tuple[Place, Verdict | JudgeFailed]] = []
+    for outcome in judge.stream(prompts()):
+        yield from _unasked(waiting, dimensions)
+        one, asked = waiting[0]
+        judged.append((asked[len(judged)], outcome))
+        if len(judged) == len(asked):
+            waiting.popleft()
+            yield one, _outcome(one, dimensions, judged)
+            judged = []
+    yield from _unasked(waiting, dimensions)
 
 
-CHUNK = 200  # trajectories whose prompts are held at a time
+def _unasked(
+    waiting: deque[tuple[Trajectory, list[Place]]], dimensions: Sequence[Dimension]
+) -> Iterator[tuple[Trajectory, Scorecard | Unjudged]]:
+    """Those at the front about which no question is asked."""
+    while waiting and not waiting[0][1]:
+        one, _ = waiting.popleft()
+        yield one, _outcome(one, dimensions, [])
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def _outcome(
+    one: Trajectory, dimensions: Sequence[Dimension], judged: Sequence[tuple[Place, Verdict | JudgeFailed]]
+) -> Scorecard | Unjudged:
+    try:
+        return to_scorecard(one, dimensions, judged)
+    except Unjudged as failure:
+        return failure
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["score"]
         model: ModelParams = run.params["models.judge"]
-        trajectories = run.read("trajectories", Trajectory)
         questions = {task.id: task.question for task in run.read("tasks", Task)}
-        orphans = [one.id for one in trajectories if one.task_id not in questions]
-        if orphans:
-            raise StageError(f"{run.path('trajectories')}: {orphans[0]} belongs to no task of {run.path('tasks')}")
-        run.n_in = len(trajectories)
-        client = open_client(model)
-        judge = Judge(client, model, run.params["seed"], params.reasks)
-        cards: list[Scorecard] = []
+        judge = Judge(
+            models.client("judge"), model, run.params["seed"], params.reasks, params.votes, renew="rejudge" in run.flags
+        )
+        seen = Scores()
+        trajectories = run.progress(known(run.stream("trajectories", Trajectory), questions), unit="trajectory")
         rejects: list[Reject] = []
+
+        def cards() -> Iterator[Scorecard]:
+            for one, outcome in score(trajectories, questions, judge, params.dimensions):
+                run.n_in += 1
+                if isinstance(outcome, Unjudged):
+                    rejects.append(Reject(id=one.id, reason=outcome.reason, detail=outcome.detail))
+                else:
+                    seen.add(outcome)
+                    yield outcome
+            if not run.estimating:
+                fail_closed(rejects, run.n_in, params.max_unjudged, model)
+
         try:
-            for start in run.progress(range(0, len(trajectories), CHUNK), unit="chunk"):
-                some = trajectories[start : start + CHUNK]
-                for one, outcome in zip(some, score(some, questions, judge, params.dimensions), strict=True):
-                    if isinstance(outcome, Unjudged):
-                        rejects.append(Reject(id=one.id, reason=outcome.reason, detail=outcome.detail))
-                    else:
-                        cards.append(outcome)
+            run.n_out = run.write("scorecards", cards())
         except EndpointUnavailable as error:
-            raise StageError(f"the judge is not there, nothing was scored: {error}") from None
-        fail_closed(rejects, len(trajectories), params.max_unjudged, model)
+            raise type(error)(f"the judge is not there, nothing was scored: {error}") from None
         for reject in rejects:
             run.reject(reject.id, reject.reason, reject.detail)
-        run.n_out = run.write("scorecards", cards)
-        run.metrics |= summary(cards, params.dimensions)
-        run.metrics["unjudged"] = round(len(rejects) / max(1, len(trajectories)), 4)
-        run.metrics["judge"] = client.metrics()
-        run.usage = client.summary
+        run.metrics |= seen.metrics(params.dimensions) | judge.agreement.metrics()
+        run.metrics["unjudged"] = round(len(rejects) / max(1, run.n_in), 4)
+
+
+def known(trajectories: Iterable[Trajectory], questions: Mapping[str, str]) -> Iterator[Trajectory]:
+    """The trajectories. Raises StageError for one whose task is not there."""
+    for one in trajectories:
+        if one.task_id not in questions:
+            raise StageError(
+                f"{CONTRACT.reads['trajectories']}: {one.id} belongs to no task of {CONTRACT.reads['tasks']}"
+            )
+        yield one
 
 
 def fail_closed(rejects: Sequence[Reject], total: int, max_unjudged: float, model: ModelParams) -> None:
@@ -217,15 +251,26 @@ def fail_closed(rejects: Sequence[Reject], total: int, max_unjudged: float, mode
     )
 
 
-def summary(cards: Sequence[Scorecard], dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """Mean overall and per dimension, each over the trajectories that have it."""
-    found: dict[str, Any] = {"overall": round(fmean(card.overall for card in cards), 4)} if cards else {}
-    for dimension in dimensions:
-        scores = [card.dimensions[dimension].score or 0.0 for card in cards if dimension in card.dimensions]
-        if scores:
-            found[dimension] = {"mean": round(fmean(scores), 4), "n": len(scores)}
-    return found
+@dataclass
+class Scores:
+    """Scores of the cards that passed by."""
+
+    overall: list[float] = field(default_factory=list)
+    dimensions: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, card: Scorecard) -> None:
+        self.overall.append(card.overall)
+        for name, verdict in card.dimensions.items():
+            self.dimensions.setdefault(name, []).append(verdict.score or 0.0)
+
+    def metrics(self, dimensions: Sequence[Dimension]) -> dict[str, Any]:
+        """Mean overall and per dimension, each over the trajectories that have it."""
+        found: dict[str, Any] = {"overall": round(fmean(self.overall), 4)} if self.overall else {}
+        for name in dimensions:
+            if scores := self.dimensions.get(name):
+                found[name] = {"mean": round(fmean(scores), 4), "n": len(scores)}
+        return found
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

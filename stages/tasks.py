@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +28,9 @@ from pydantic import Field
 
 from astra import prompts
 from astra.judge import Judge, JudgeFailed, Question, share_failed
-from astra.llm import Client, Completion, ModelParams, Request, RequestRefused, open_client
+from astra.llm import Client, Completion, ModelParams, Models, Request, RequestRefused, Settings
 from astra.llm.reply import ReplyInvalid, parse_json
+from astra.llm.structured import TEXT, TEXTS, object_schema
 from astra.prompts import render
 from astra.records import Chain, Message, Section, Server, Task, ToolSpec, Verdict, content_id
 from astra.stage import Contract, Run, StageError
@@ -56,6 +59,7 @@ class Params(Section):
     max_server_tools: int = Field(ge=1, le=8, description="Tools of a server-only request: 1 to this, in turn.")
     augment: Shares = Field(description="How many tasks are rewritten along each axis.")
     min_quality: Thresholds = Field(description="Below any of these a task is dropped (paper section 3.2.2).")
+    reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     judge_reasks: int = Field(ge=0, le=5, description="Further tries for an unusable judgement.")
     max_unjudged: float = Field(ge=0, le=1, description="Share of judgements that may fail before the stage does.")
 
@@ -65,6 +69,7 @@ CONTRACT = Contract(
     reads={"servers": "data/normalize/servers.jsonl", "chains": "data/chains/chains.jsonl"},
     writes={"tasks": "data/tasks/tasks.jsonl"},
     params={"seed": int, "tasks": Params, "models.teacher": ModelParams, "models.judge": ModelParams},
+    settings={"llm": Settings},
 )
 
 
@@ -94,18 +99,25 @@ class Teacher:
     client: Client
     model: ModelParams
     seed: int
+    reasks: int
 
-    def write(self, drafts: Sequence[Draft]) -> list[Completion | RequestRefused]:
-        """One reply for each draft."""
-        return self.client.ask_all(
-            Request(
-                model=self.model,
-                messages=(Message(role="user", content=one.prompt),),
-                seed=self.seed,
-                sample=one.sample,
+    def write(self, drafts: Sequence[Draft]) -> Iterator[Task | Refusal]:
+        """The task of each draft, not judged yet, or why there is none."""
+        asked = (
+            (
+                Request(
+                    model=self.model, messages=(Message(role="user", content=one.prompt),), seed=self.seed,
+                    sample=one.sample, json_schema=reply_schema(one),
+                ),
+                partial(read_task, one),
             )
             for one in drafts
-        )
+        )  # fmt: skip
+        for one, outcome in zip(drafts, self.client.read_all(asked, self.reasks), strict=True):
+            if isinstance(outcome, RequestRefused):
+                yield Refusal(one.key, outcome.reason, outcome.detail)
+            else:
+                yield outcome
 
 
 # ---------------------------------------------------------------- drafts
@@ -181,20 +193,19 @@ def read_personas() -> list[dict[str, str]]:
 # ---------------------------------------------------------------- replies
 
 
-def read_task(draft: Draft, reply: Completion | RequestRefused) -> Task | Refusal:
-    """The task in a reply, not judged yet."""
-    if isinstance(reply, RequestRefused):
-        return Refusal(draft.key, reply.reason, reply.detail)
-    try:
-        value = parse_json(reply.content or "")
-    except ReplyInvalid as error:
-        return Refusal(draft.key, "truncated" if reply.finish_reason == "length" else "reply_invalid", str(error))
+def reply_schema(draft: Draft) -> dict[str, Any]:
+    """The JSON Schema of a reply; a writer that is given no chain and no task names the tools, too."""
+    names_tools = draft.chain is None and draft.source is None
+    return object_schema(question=TEXT, target_tools=TEXTS) if names_tools else object_schema(question=TEXT)
+
+
+def read_task(draft: Draft, reply: Completion) -> Task | Refusal:
+    """The task in a reply, not judged yet. Raises ReplyInvalid for a reply that may be asked for again."""
+    value = parse_json(reply.content or "")
     question = value.get("question") if isinstance(value, dict) else None
     if not isinstance(question, str) or not question.strip():
-        return Refusal(draft.key, "reply_invalid", "no question in the reply")
+        raise ReplyInvalid("no question in the reply")
     targets = _targets(draft, value)
-    if isinstance(targets, Refusal):
-        return targets
     question = " ".join(question.split())
     if draft.source is not None and question == draft.source.question:
         return Refusal(draft.key, "unchanged", question[:200])
@@ -212,18 +223,19 @@ def read_task(draft: Draft, reply: Completion | RequestRefused) -> Task | Refusa
     )
 
 
-def _targets(draft: Draft, value: Mapping[str, Any]) -> tuple[str, ...] | Refusal:
-    """The target tools: the chain's, the source's, or those that the writer names."""
+def _targets(draft: Draft, value: Mapping[str, Any]) -> tuple[str, ...]:
+    """The target tools: the chain's, the source's, or those that the writer names. Raises ReplyInvalid."""
     if draft.chain is not None:
         return draft.chain.tools
     if draft.source is not None:
         return draft.source.target_tools
     named = value.get("target_tools")
     if not isinstance(named, list) or not named or not all(isinstance(one, str) for one in named):
-        return Refusal(draft.key, "reply_invalid", "no target_tools in the reply")
-    unknown = set(named) - {tool.name for tool in draft.server.tools}
+        raise ReplyInvalid("no target_tools in the reply")
+    known = [tool.name for tool in draft.server.tools]
+    unknown = set(named) - set(known)
     if unknown:
-        return Refusal(draft.key, "unknown_tool", f"{sorted(unknown)} not on {draft.server.name}")
+        raise ReplyInvalid(f"target_tools {sorted(unknown)} are not on {draft.server.name}; its tools: {known}")
     return tuple(named)
 
 
@@ -297,8 +309,8 @@ def figures(tasks: Sequence[Task], servers: Mapping[str, Server]) -> dict[str, A
     }
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["tasks"]
         servers = {server.id: server for server in run.read("servers", Server)}
         chains = {chain.id: chain for chain in run.read("chains", Chain)}
@@ -309,15 +321,14 @@ def main() -> None:
                 f"params.yaml: tasks.per_server_of: no server {unknown}; servers are: {sorted(known)}. "
                 "If it is a live server that did not start, data/normalize/rejects.jsonl says why"
             )
-        client, judging = open_client(run.params["models.teacher"]), open_client(run.params["models.judge"])
-        teacher = Teacher(client, run.params["models.teacher"], run.params["seed"])
-        judge = Judge(judging, run.params["models.judge"], run.params["seed"], params.judge_reasks)
+        teacher = Teacher(models.client("teacher"), run.params["models.teacher"], run.params["seed"], params.reasks)
+        judge = Judge(models.client("judge"), run.params["models.judge"], run.params["seed"], params.judge_reasks)
 
         drafts = [*chain_drafts(chains.values(), servers, params.per_chain), *server_drafts(servers.values(), params)]
-        written = list(map(read_task, drafts, teacher.write(drafts)))
+        written = list(teacher.write(drafts))
         sources = [one for one in without_duplicates(written) if isinstance(one, Task)]
         more = list(augmenting_drafts(sources, servers, chains, params.augment, run.params["seed"]))
-        written += map(read_task, more, teacher.write(more))
+        written += teacher.write(more)
 
         candidates: list[Task] = []
         for one in without_duplicates(written):
@@ -344,11 +355,8 @@ def main() -> None:
         run.metrics |= {
             **figures(tasks, servers),
             "unjudged_share": round(unjudged, 4),
-            "teacher": client.metrics(),
-            "judge": judging.metrics(),
         }
-        run.usage = f"{client.summary} to write, {judging.summary} to judge"
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

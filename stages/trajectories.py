@@ -1,6 +1,6 @@
 """Servers and tasks -> data/trajectories/trajectories.jsonl: an agent works on each task (paper section 3.2.3).
 
-Every task is tried ``attempts`` times by the teacher model, with the tools it was written for among a seeded handful of
+Every task is tried ``attempts`` times by the policy model, with the tools it was written for among a seeded handful of
 others of the same servers. Calls of live, deterministic tools are made for real; all others go to an emulator with an
 explicit session history and seeded failures. A conversation that the agent could not finish keeps its honest end and is
 left to ``score``; one that the machinery or a cut reply broke is a reject.
@@ -13,11 +13,11 @@ share of attempts a needed tool is withheld, so that saying "no tool can do this
 
 from __future__ import annotations
 
-import asyncio
 import random
+import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from astra.environments.emulator import Emulator, EmulatorReplyInvalid
 from astra.environments.live import Live, LiveCallFailed, LiveSessions
 from astra.environments.routed import Routed, ToolNameTaken
 from astra.live import LiveConfig, LiveConfigInvalid, read_config, read_notes
-from astra.llm import Client, EndpointUnavailable, ModelParams, RequestRefused, open_client
+from astra.llm import Client, EndpointUnavailable, ModelParams, Models, RequestRefused, Settings
 from astra.prompts import render
 from astra.records import Message, Reject, Section, Server, Task, ToolSpec, Trajectory, content_id
 from astra.stage import Contract, Run, StageError
@@ -57,7 +57,8 @@ CONTRACT = Contract(
         "knowledge_server": "astra/knowledge_server.py",
     },
     writes={"trajectories": "data/trajectories/trajectories.jsonl"},
-    params={"seed": int, "trajectories": Params, "models.teacher": ModelParams, "models.emulator": ModelParams},
+    params={"seed": int, "trajectories": Params, "models.policy": ModelParams, "models.emulator": ModelParams},
+    settings={"llm": Settings},
 )
 
 FEW = 10  # of fewer conversations than this, any number may be refused
@@ -191,35 +192,11 @@ def _environment(one: Try, server: Server, tools: tuple[ToolSpec, ...], stage: S
 # ---------------------------------------------------------------- all of them
 
 
-async def hold_all(
-    tries: Sequence[Try],
-    concurrency: int,
-    hold_one: Callable[[Try], Awaitable[Trajectory | Reject]],
-    seen: Callable[[], object],
-) -> list[Trajectory | Reject]:
-    """All conversations, so many at a time, in the order of the tries; the first failure of the machinery ends them."""
-    gate = asyncio.Semaphore(concurrency)
-
-    async def guarded(one: Try) -> Trajectory | Reject:
-        async with gate:
-            result = await hold_one(one)
-        seen()
-        return result
-
-    running = [asyncio.ensure_future(guarded(one)) for one in tries]
-    try:
-        return await asyncio.gather(*running)
-    finally:
-        for job in running:
-            job.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 def check_refusals(client: Client, tries: int) -> None:
     """Raises EndpointUnavailable where a model refuses so often that it cannot be the conversations' fault."""
-    n_refused = client.refused.total()
+    n_refused = client.meter.refused.total()
     if tries >= FEW and n_refused > tries / 2:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in client.refused.most_common())
+        reasons = ", ".join(f"{reason} {count}" for reason, count in client.meter.refused.most_common())
         raise EndpointUnavailable(
             f"{n_refused} requests were refused in {tries} conversations ({reasons}). Change the model or its limits, "
             f"then: dvc repro trajectories"
@@ -239,63 +216,91 @@ def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str,
     return by_id
 
 
-def figures(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """What the paper reports of its set, and how its calls went."""
-    answers = [message for one in trajectories for message in one.messages if message.role == "tool"]
-    called = {(one.server_ids, message.name) for one in trajectories for message in one.messages if message.name}
-    executed = Counter(message.executed_by for message in answers)
-    n, emulated = len(trajectories), executed["emulator"]
-    return {
-        "stops": dict(sorted(Counter(one.stop for one in trajectories).items())),
-        "messages_per_conversation": _share(sum(len(one.messages) for one in trajectories), n),
-        "calls_per_conversation": _share(len(answers), n),
-        "distinct_tools_called": len(called),
-        "tool_calls": len(answers),
-        "live_calls": executed["live"],
-        "emulated_calls": emulated,
-        "fault_share": _share(sum(message.fault is not None for message in answers), emulated),
-        "error_share": _share(sum(message.is_error for message in answers), len(answers)),
-        "refused_by_loop": executed["agent"],
-        "repaired_calls": sum(bool(message.repairs) for message in answers),
-    }
+@dataclass
+class Figures:
+    """What the paper reports of its set, and how its calls went; counted as trajectories pass by."""
+
+    n: int = 0
+    messages: int = 0
+    faults: int = 0
+    errors: int = 0
+    repaired: int = 0
+    stops: Counter[str] = field(default_factory=Counter)
+    executed: Counter[str] = field(default_factory=Counter)
+    called: set[tuple[tuple[str, ...], str]] = field(default_factory=set)
+
+    def of(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The same trajectories."""
+        for one in trajectories:
+            self._count(one)
+            yield one
+
+    def _count(self, one: Trajectory) -> None:
+        answers = [message for message in one.messages if message.role == "tool"]
+        self.n += 1
+        self.messages += len(one.messages)
+        self.stops[one.stop] += 1
+        self.executed.update(message.executed_by or "nobody" for message in answers)
+        self.called.update((one.server_ids, message.name) for message in one.messages if message.name)
+        self.faults += sum(message.fault is not None for message in answers)
+        self.errors += sum(message.is_error for message in answers)
+        self.repaired += sum(bool(message.repairs) for message in answers)
+
+    def metrics(self) -> dict[str, Any]:
+        calls, emulated = self.executed.total(), self.executed["emulator"]
+        return {
+            "stops": dict(sorted(self.stops.items())),
+            "messages_per_conversation": _share(self.messages, self.n),
+            "calls_per_conversation": _share(calls, self.n),
+            "distinct_tools_called": len(self.called),
+            "tool_calls": calls,
+            "live_calls": self.executed["live"],
+            "emulated_calls": emulated,
+            "fault_share": _share(self.faults, emulated),
+            "error_share": _share(self.errors, calls),
+            "refused_by_loop": self.executed["agent"],
+            "repaired_calls": self.repaired,
+        }
 
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def main() -> None:
-    with Run(CONTRACT) as run:
+def main(arguments: Sequence[str] = ()) -> None:
+    with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["trajectories"]
         tasks = run.read("tasks", Task)
         servers = known_servers(tasks, run.read("servers", Server))
-        tries = [Try(task, attempt) for task in tasks for attempt in range(params.attempts)]
-        run.n_in = len(tries)
-        teacher = open_client(run.params["models.teacher"], params.concurrency)
-        emulator = open_client(run.params["models.emulator"], params.concurrency)
+        tries = (Try(task, attempt) for task in tasks for attempt in range(params.attempts))
+        run.n_in = len(tasks) * params.attempts
+        agent, emulator = models.client("policy"), models.client("emulator")
+        seen = Figures()
         try:
             live = live_servers(servers.values())
         except LiveConfigInvalid as error:
             raise StageError(str(error)) from None
         with LiveSessions(live.configs, params.start_timeout_s, params.call_timeout_s) as sessions:
-            policy = ModelPolicy(teacher, run.params["models.teacher"], run.params["seed"])
+            policy = ModelPolicy(agent, run.params["models.policy"], run.params["seed"])
             stage = Stage(
                 params, run.params["seed"], servers, live, sessions, policy, emulator, run.params["models.emulator"]
             )
-            bar = iter(run.progress(range(len(tries)), total=len(tries), unit="conversation"))
-            held = asyncio.run(
-                hold_all(tries, params.concurrency, lambda one: hold(one, stage), lambda: next(bar, None))
-            )
-        check_refusals(teacher, len(tries))
-        check_refusals(emulator, len(tries))
-        trajectories = [one for one in held if isinstance(one, Trajectory)]
-        for one in held:
-            if isinstance(one, Reject):
-                run.reject(one.id, one.reason, one.detail)
-        run.n_out = run.write("trajectories", trajectories)
-        run.usage = f"{teacher.calls + emulator.calls} calls ({teacher.cached + emulator.cached} cached)"
-        run.metrics = {**figures(trajectories), "teacher": teacher.metrics(), "emulator": emulator.metrics()}
+            held = models.loop.map(tries, lambda one: hold(one, stage), params.concurrency)
+            bar = run.progress(held, total=run.n_in, unit="conversation")
+            run.n_out = run.write("trajectories", seen.of(kept(bar, run)))
+        check_refusals(agent, run.n_in)
+        check_refusals(emulator, run.n_in)
+        run.metrics |= seen.metrics()
+
+
+def kept(held: Iterable[Trajectory | Reject], run: Run) -> Iterator[Trajectory]:
+    """The trajectories; the others are noted as rejects."""
+    for one in held:
+        if isinstance(one, Reject):
+            run.reject(one.id, one.reason, one.detail)
+        else:
+            yield one
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

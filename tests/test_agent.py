@@ -9,16 +9,14 @@ from collections.abc import Sequence
 import pytest
 
 from astra.agent import (
-    ArgumentsCut,
-    ArgumentsInvalid,
     Conversation,
     Limits,
     converse,
-    decode_arguments,
     offered,
-    split_thought,
 )
 from astra.environments import EnvironmentUnavailable, Observation
+from astra.llm.arguments import ArgumentsCut, ArgumentsInvalid, decode_arguments
+from astra.llm.reply import split_thought
 from astra.llm.types import Completion
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
 

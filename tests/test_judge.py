@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -32,6 +35,10 @@ class Answers:
         if isinstance(reply, Exception):
             raise reply
         return completion(reply) if isinstance(reply, str) else reply
+
+    def map(self, items: Any, work: Any) -> Iterator[Any]:
+        for item in items:
+            yield asyncio.run(work(item))
 
 
 def ask(client: Answers, reasks: int = 0) -> Verdict:
@@ -109,3 +116,40 @@ def test_a_refusal_is_one_failure_and_an_outage_is_everybodys():
     assert share_failed([first, second]) == 0.5
     with pytest.raises(EndpointUnavailable):
         Judge(Answers(EndpointUnavailable("402")), MODEL, 1, 3).all([Question("a")])
+
+
+def test_a_cut_reply_is_no_verdict_even_if_it_can_be_read():
+    with pytest.raises(JudgeFailed) as failed:
+        read_verdict(completion('{"score": 1}', "length"), ONE)
+    assert failed.value.reason == "judge_truncated"
+
+
+def votes(*replies: str | Exception, n: int = 3) -> tuple[Judge, Answers]:
+    client = Answers(*replies)
+    return Judge(client, MODEL, 1, 0, votes=n), client
+
+
+def test_repeated_votes_are_averaged_and_how_far_they_lie_apart_is_reported():
+    judge, client = votes('{"score": 1}', '{"score": 0.7}', '{"score": 0.4}')
+    verdict = asyncio.run(judge.ask(Question("Judge this.")))
+    assert verdict.score == pytest.approx(0.7)
+    assert judge.agreement.metrics() == {"vote_spread": {"mean": 0.6, "n": 1}}
+    assert [one.sample for one in client.requests] == [0, 1, 2]
+
+
+def test_a_minority_of_unusable_votes_is_left_out_and_half_of_them_is_no_verdict():
+    judge, _ = votes('{"score": 1}', "prose", '{"score": 0.5}')
+    assert asyncio.run(judge.ask(Question("Judge this."))).score == pytest.approx(0.75)
+    judge, _ = votes('{"score": 1}', "prose", RequestRefused("filtered", "policy"))
+    with pytest.raises(JudgeFailed):
+        asyncio.run(judge.ask(Question("Judge this.")))
+
+
+def test_judging_again_asks_anew_only_for_kept_replies_that_cannot_be_used():
+    def kept(text: str) -> Completion:
+        return dataclasses.replace(completion(text), cached=True)
+
+    client = Answers(kept('{"score": 0.9}'), kept("prose"), '{"score": 0.3}')
+    judge = Judge(client, MODEL, 1, 0, renew=True)
+    assert [one.score for one in judge.all([Question("a"), Question("b")]) if isinstance(one, Verdict)] == [0.9, 0.3]
+    assert [one.renew for one in client.requests] == [False, False, True]

@@ -67,7 +67,8 @@ def test_deps_are_exactly_the_inputs_and_the_code_that_is_really_imported(stage)
 def test_outputs_are_exactly_what_the_contract_writes(stage):
     declared = DVC["stages"][stage]
     one = contract(stage)
-    assert paths(declared["outs"]) == {*one.writes.values(), one.rejects, *one.plots}
+    replies = {one.replies} if one.replies else set()
+    assert paths(declared["outs"]) == {*one.writes.values(), one.rejects, *one.plots} | replies
     assert paths(declared["metrics"]) == {one.metrics}
 
 
@@ -79,6 +80,12 @@ def test_params_are_exactly_what_the_contract_reads(stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_committed_params_are_valid(stage):
     load_params(contract(stage).params, ROOT / "params.yaml")
+    load_params(contract(stage).settings, ROOT / "params.yaml")
+
+
+def test_only_how_endpoints_are_asked_is_read_and_not_tracked():
+    assert {key for stage in STAGES for key in contract(stage).settings} == {"llm"}
+    assert not any("llm" in DVC["stages"][stage]["params"] for stage in STAGES)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -134,7 +141,7 @@ def test_no_parameter_has_a_name_that_the_run_cache_ignores():
 
 def test_params_sections_are_the_stages_in_data_flow_order():
     assert [key for key in PARAMS if key in STAGES] == STAGES
-    assert set(PARAMS) == {"seed", "models", *STAGES} | ({"policy"} & set(PARAMS))
+    assert set(PARAMS) == {"seed", "models", "llm", *STAGES} | ({"policy"} & set(PARAMS))
 
 
 def test_dvc_outputs_are_ignored_by_git_without_help_from_dvc():

@@ -154,7 +154,7 @@ def test_a_number_that_is_not_json_is_refused_on_write(tmp_path):
 
     with pytest.raises(ValueError, match="Out of range float"):
         write_records(tmp_path / "x.jsonl", [Holder(answer=Answer(kind="number", value=float("inf")))])
-    assert os.listdir(tmp_path) == ["x.jsonl.partial"]
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_params_file_that_is_not_utf8_says_so(workspace):

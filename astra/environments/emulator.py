@@ -19,11 +19,20 @@ from typing import Any, Protocol, cast
 import jsonschema
 
 from astra.environments.base import Observation
+from astra.llm.errors import RequestRefused
 from astra.llm.reply import ReplyInvalid, parse_json
+from astra.llm.structured import ask_structured
 from astra.llm.types import Completion, ModelParams, Request
 from astra.prompts import render
 from astra.records import Message, Server, ToolCall, ToolSpec
 
+REPLY = {
+    "type": "object",
+    "anyOf": [
+        {"properties": {"result": {}}, "required": ["result"]},
+        {"properties": {"error": {"type": "string"}}, "required": ["error"]},
+    ],
+}
 FAULTS = {
     "timeout": "Request timed out after 30 s.",
     "unreachable": "Could not connect to the server.",
@@ -111,19 +120,17 @@ class Emulator:
 
     async def _ask(self, tool: ToolSpec, arguments: dict[str, Any]) -> Exchange:
         """What the model says that the server returns; an unusable reply is answered with what is wrong with it."""
-        messages: tuple[Message, ...] = (Message(role="user", content=self._prompt(tool, arguments)),)
-        for again in range(self.reasks + 1):
-            reply = await self.client.ask(Request(model=self.model, messages=messages, seed=self.seed, sample=again))
-            try:
-                return read_reply(tool, arguments, reply.content or "")
-            except ReplyInvalid as error:
-                wrong = str(error)
-                complaint = f"This cannot be used: {wrong}. Reply again with one JSON object."
-                messages += (
-                    Message(role="assistant", content=reply.content),
-                    Message(role="user", content=complaint),
-                )
-        raise EmulatorReplyInvalid(f"{self.server.name}.{tool.name}: {self.reasks + 1} replies, the last: {wrong}")
+        messages = (Message(role="user", content=self._prompt(tool, arguments)),)
+        request = Request(model=self.model, messages=messages, seed=self.seed, json_schema=REPLY)
+        try:
+            return await ask_structured(
+                self.client, request, lambda reply: read_reply(tool, arguments, reply.content or ""), self.reasks
+            )
+        except RequestRefused as refusal:
+            if refusal.reason not in ("reply_invalid", "reply_truncated"):
+                raise
+            where = f"{self.server.name}.{tool.name}"
+            raise EmulatorReplyInvalid(f"{where}: {self.reasks + 1} replies, the last: {refusal.detail}") from refusal
 
     def _prompt(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
         shown = {

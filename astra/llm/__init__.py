@@ -1,37 +1,24 @@
-"""Asking models: one client for every stage, any transport behind it."""
+"""Asking models: one client per role for every stage, any transport behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from astra.llm.builtin import BuiltinTransport
 from astra.llm.client import Client
-from astra.llm.errors import EndpointUnavailable, RequestRefused
-from astra.llm.openai import OpenAITransport
-from astra.llm.types import Completion, ModelParams, Request, Transport
-
-TRANSPORTS: dict[str, Callable[[], Transport]] = {
-    "builtin": BuiltinTransport,
-    "openai": OpenAITransport.from_environment,
-}
-
-CONCURRENCY = 16
-RETRIES = 5
-
-
-def open_client(model: ModelParams, concurrency: int = CONCURRENCY, retries: int = RETRIES) -> Client:
-    """A client for one role's model. Raises EndpointUnavailable where the environment names no endpoint."""
-    return Client(TRANSPORTS[model.transport](), concurrency, retries)
-
+from astra.llm.errors import BudgetSpent, EndpointUnavailable, RequestRefused
+from astra.llm.models import TRANSPORTS, Models, builtin_client
+from astra.llm.types import Completion, ModelParams, Request, Role, Settings, Transport
 
 __all__ = [
     "TRANSPORTS",
+    "BudgetSpent",
     "Client",
     "Completion",
     "EndpointUnavailable",
     "ModelParams",
+    "Models",
     "Request",
     "RequestRefused",
+    "Role",
+    "Settings",
     "Transport",
-    "open_client",
+    "builtin_client",
 ]

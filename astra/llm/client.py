@@ -1,68 +1,219 @@
-"""The client of every stage: bounded concurrency, bounded retries, replies in the order of the requests."""
+"""The client of every stage: adaptive concurrency, bounded retries, replies in the order of the requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import tenacity
 
 from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
-from astra.llm.types import Completion, Request, Transport
+from astra.llm.gate import Gate
+from astra.llm.loop import Loop
+from astra.llm.meter import Meter
+from astra.llm.store import ReplyStore, request_key
+from astra.llm.structured import Reader, ask_structured
+from astra.llm.tool_text import with_calls
+from astra.llm.types import Completion, Request, Settings, Transport
+from astra.records import Unavailable
 
-MAX_WAIT_S = 60.0  # the longest pause before asking again, whatever Retry-After says
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
+
 FEW = 10  # of fewer requests than this, any number may be refused
+POLL_S = (0.02, 0.5)  # how often another process's claim is looked at, at first and at most
 
 
-@dataclass
 class Client:
-    """Asks a transport. ``retries`` is how often a failed attempt is repeated; a transport does not repeat."""
+    """Asks a transport for one role, from the kept replies first. ``store`` none: nothing is kept (built-in rules)."""
 
-    transport: Transport
-    concurrency: int
-    retries: int
-    calls: int = 0
-    cached: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    _loop: asyncio.AbstractEventLoop | None = None
-    _gate: asyncio.Semaphore | None = None
+    def __init__(self, transport: Transport, settings: Settings, meter: Meter, loop: Loop | None = None,
+                 store: ReplyStore | None = None, keeps: bool = True) -> None:  # fmt: skip
+        self.transport = transport
+        self.settings = settings
+        self.meter = meter
+        self.loop = loop or Loop()
+        self.store = store
+        self.keeps = keeps
+        self.gate = Gate(settings.concurrency)
+        self.used: set[bytes] = set()  # keys of the kept replies that were used
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        self._answered_at = float("-inf")
+
+    # ------------------------------------------------------------ one request
 
     async def ask(self, request: Request) -> Completion:
         """One reply. Raises RequestRefused (this request) or EndpointUnavailable (the machinery)."""
-        async with self._limit():
-            try:
-                completion = await self._attempts(request)
-            except RequestRefused as refusal:
-                self.refused[refusal.reason] += 1
-                raise
-        self.calls += completion.usage.calls
-        self.cached += completion.usage.calls if completion.cached else 0
-        self.prompt_tokens += completion.usage.prompt_tokens
-        self.completion_tokens += completion.usage.completion_tokens
+        try:
+            completion = await self._reply(request)
+            self.meter.count(completion)
+            _check_answered(completion)
+        except RequestRefused as refusal:
+            self.meter.refused[refusal.reason] += 1
+            raise
+        except Unavailable as failure:
+            if self.loop.stopped is None:
+                self.loop.stopped = failure
+            raise
+        return with_calls(completion, request)
+
+    async def _reply(self, request: Request) -> Completion:
+        if self.store is None:
+            return await self._attempts(request)
+        key = request_key(request)
+        if not request.renew:
+            kept = self.store.get(key)
+            if kept is not None:
+                self.used.add(bytes.fromhex(key))
+                return kept
+        while key in self._asking:  # the same question is being asked here already
+            await self._asking[key]
+            kept = self.store.get(key)
+            if kept is not None:
+                return kept
+        self._asking[key] = asyncio.get_running_loop().create_future()
+        try:
+            completion = await self._claimed(self.store, key, request)
+        finally:
+            self._asking.pop(key).set_result(None)
+        if self.keeps:
+            self.used.add(bytes.fromhex(key))
         return completion
 
-    def ask_all(self, requests: Iterable[Request]) -> list[Completion | RequestRefused]:
-        """The replies, or why there is none, in the order of the requests.
+    async def _claimed(self, store: ReplyStore, key: str, request: Request) -> Completion:
+        """The reply, asked for by this process or by another one that was first."""
+        if not self.keeps:
+            return await self._attempts(request)
+        wait_s = POLL_S[0]
+        while not store.claim(key):
+            await asyncio.sleep(wait_s)
+            wait_s = min(POLL_S[1], 2 * wait_s)
+            kept = store.get(key)
+            if kept is not None:
+                return kept
+        kept = None if request.renew else store.get(key)
+        if kept is not None:  # it came between looking and claiming
+            store.release(key)
+            return kept
+        try:
+            completion = await self._attempts(request)
+            store.put(key, completion)
+        finally:
+            store.release(key)
+        return completion
+
+    # ------------------------------------------------------------ attempts
+
+    async def _attempts(self, request: Request) -> Completion:
+        begun = asyncio.get_running_loop().time()
+        failures: list[float] = []
+        state = tenacity.AsyncRetrying(
+            stop=lambda state: self._is_over(state, begun, failures),
+            wait=self._pause,
+            retry=tenacity.retry_if_exception_type(Transient),
+            before_sleep=lambda _: self._count_retry(),
+            reraise=True,
+        )
+        try:
+            completion: Completion = await state(self._attempt, request, begun, failures)
+        except Transient as failure:
+            self._give_up(request, failure, failures)
+        return completion
+
+    async def _attempt(self, request: Request, begun: float, failures: list[float]) -> Completion:
+        """One attempt in its slot. Raises what the transport raises, and Transient after ``timeout_s``."""
+        await self.gate.enter(again=bool(failures))
+        loop = asyncio.get_running_loop()
+        try:
+            if self.loop.stopped is not None:
+                raise self.loop.stopped
+            self.meter.purse.check()
+            sent_at = loop.time()
+            left_s = min(self.settings.timeout_s, max(0.001, begun + self.settings.deadline_s - sent_at))
+            try:
+                async with asyncio.timeout(left_s):
+                    completion = await self.transport.send(request)
+            except TimeoutError:
+                raise Transient(None, f"no reply within {left_s:.0f} s", fault="timeout") from None
+        except Transient as failure:
+            failures.append(loop.time())
+            if failure.is_pushback:
+                pause_s = min(failure.retry_after_s or 0.0, self.settings.max_wait_s)
+                self.gate.pushed_back(sent_at, pause_s)
+            raise
+        finally:
+            self.gate.leave()
+        self._answered_at = loop.time()
+        self.gate.succeeded(sent_at)
+        return completion
+
+    def _is_over(self, state: tenacity.RetryCallState, begun: float, failures: list[float]) -> bool:
+        """Whether a failed request is not tried again; a busy server that answers others costs no attempt."""
+        failure = _failure(state)
+        now = asyncio.get_running_loop().time()
+        if self.loop.stopped is not None or now + self._pause(state) > begun + self.settings.deadline_s:
+            return True
+        if failure.status == 429 and self._answered_at > failures[0]:
+            return False
+        return state.attempt_number >= min(self.settings.attempts, failure.attempts or self.settings.attempts)
+
+    def _pause(self, state: tenacity.RetryCallState) -> float:
+        """Seconds before the next attempt: what the server asked for, else exponential with jitter."""
+        failure = _failure(state)
+        if failure.retry_after_s is not None:
+            return min(failure.retry_after_s, self.settings.max_wait_s)
+        backoff = tenacity.wait_exponential_jitter(multiplier=0.5, max=self.settings.max_wait_s, jitter=0.5)
+        return float(backoff(state))
+
+    def _count_retry(self) -> None:
+        self.meter.retries += 1
+
+    def _give_up(self, request: Request, failure: Transient, failures: list[float]) -> None:
+        """Raise what the last failure means: this request's, where the endpoint answered others meanwhile."""
+        said = f"{failure} ({len(failures)} attempts)"
+        if self.loop.stopped is not None and failure.becomes is None:
+            raise self.loop.stopped
+        if failure.becomes is not None:
+            raise RequestRefused(failure.becomes, said) from failure
+        if failure.fault is not None and len(failures) > 1 and self._answered_at > failures[1]:
+            raise RequestRefused(failure.fault, said) from failure
+        raise EndpointUnavailable(
+            f"model {request.model.name} over {request.model.transport}: no reply after {len(failures)} attempts, the "
+            f"last: {failure}. Replies so far are kept; when the endpoint is back: dvc repro"
+        ) from failure
+
+    # ------------------------------------------------------------ many requests
+
+    def map(self, items: Iterable[A], work: Callable[[A], Awaitable[B]]) -> Iterator[B]:
+        """The results of work that asks this client, in the order of the items; memory is bounded."""
+        return self.loop.map(items, work, 2 * self.settings.concurrency)
+
+    def stream(self, requests: Iterable[Request]) -> Iterator[Completion | RequestRefused]:
+        """The replies, or why there is none, in the order of the requests, which are taken as there is room.
 
         Raises EndpointUnavailable for the machinery, and where more than half of at least ten requests were refused.
         """
-        return asyncio.run(self._all(list(requests)))
+        return self._checked(self.map(requests, self._ask_or_refusal))
 
-    async def _all(self, requests: Sequence[Request]) -> list[Completion | RequestRefused]:
-        replies = await asyncio.gather(*(self._ask_or_refusal(request) for request in requests))
-        refusals = Counter(reply.reason for reply in replies if isinstance(reply, RequestRefused))
-        if len(replies) >= FEW and refusals.total() > len(replies) / 2:
-            last = next(reply for reply in reversed(replies) if isinstance(reply, RequestRefused))
-            counts = ", ".join(f"{reason} {count}" for reason, count in refusals.most_common())
-            raise EndpointUnavailable(
-                f"model {requests[0].model.name}: {refusals.total()} of {len(replies)} requests refused ({counts}); "
-                f"the last: {last.detail}. Change the prompts or the model, then: dvc repro"
-            )
-        return list(replies)
+    def ask_all(self, requests: Iterable[Request]) -> list[Completion | RequestRefused]:
+        """What ``stream`` gives, as a list."""
+        return list(self.stream(requests))
+
+    def read_all(
+        self, asked: Iterable[tuple[Request, Reader[T]]], reasks: int = 1
+    ) -> Iterator[T | RequestRefused]:  # fmt: skip
+        """What the readers make of the replies, in order; a reply that a reader cannot use is asked for again."""
+
+        async def one(pair: tuple[Request, Reader[T]]) -> T | RequestRefused:
+            try:
+                return await ask_structured(self, *pair, reasks)
+            except RequestRefused as refusal:
+                return refusal
+
+        return self._checked(self.map(asked, one))
 
     async def _ask_or_refusal(self, request: Request) -> Completion | RequestRefused:
         try:
@@ -70,50 +221,37 @@ class Client:
         except RequestRefused as refusal:
             return refusal
 
-    async def _attempts(self, request: Request) -> Completion:
-        attempts = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self.retries + 1),
-            wait=_pause,
-            retry=tenacity.retry_if_exception_type(Transient),
-            reraise=True,
-        )
-        try:
-            completion: Completion = await attempts(self.transport.send, request)
-        except Transient as failure:
-            if failure.becomes is not None:
-                raise RequestRefused(failure.becomes, f"{failure} ({self.retries + 1} attempts)") from failure
+    def _checked(self, outcomes: Iterator[T | RequestRefused]) -> Iterator[T | RequestRefused]:
+        """The outcomes; raises EndpointUnavailable at the end where most of them are refusals."""
+        total, refusals, last = 0, Counter[str](), None
+        for outcome in outcomes:
+            total += 1
+            if isinstance(outcome, RequestRefused):
+                refusals[outcome.reason] += 1
+                last = outcome
+            yield outcome
+        if last is not None and total >= FEW and refusals.total() > total / 2:
+            counts = ", ".join(f"{reason} {count}" for reason, count in refusals.most_common())
             raise EndpointUnavailable(
-                f"model {request.model.name} over {request.model.transport}: no reply after {self.retries + 1} "
-                f"attempts, the last: {failure}. Replies so far are kept; when the endpoint is back: dvc repro"
-            ) from failure
-        return completion
+                f"{refusals.total()} of {total} requests refused ({counts}); the last: {last.detail[:500]}. Change the "
+                "prompts or the model, then: dvc repro"
+            )
 
-    def _limit(self) -> asyncio.Semaphore:
-        """The gate of the running event loop: ``ask_all`` runs a loop of its own each time."""
-        loop = asyncio.get_running_loop()
-        if self._gate is None or self._loop is not loop:
-            self._loop, self._gate = loop, asyncio.Semaphore(self.concurrency)
-        return self._gate
-
-    def metrics(self) -> dict[str, int]:
-        """What the calls used, for the stage's metrics; the same whether a reply came from the cache or not."""
-        tokens = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
-        refused = {f"refused_{reason}": count for reason, count in sorted(self.refused.items())}
-        return {"calls": self.calls, **tokens, **refused}
-
-    @property
-    def summary(self) -> str:
-        """For the closing line: ``340 calls (310 cached), 52100 tokens``."""
-        cached = f" ({self.cached} cached)" if self.cached else ""
-        return f"{self.calls} calls{cached}, {self.prompt_tokens + self.completion_tokens} tokens"
+    def metrics(self) -> dict[str, Any]:
+        """What the calls used, for the stage's metrics, and how structured output was asked for."""
+        form = getattr(getattr(self.transport, "dialect", None), "form", None)
+        return self.meter.metrics() | ({"structured_output": form} if form else {})
 
 
-_BACKOFF = tenacity.wait_exponential_jitter(initial=1, max=MAX_WAIT_S)
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Seconds before the next attempt: what the server asked for, at most MAX_WAIT_S, else exponential with jitter."""
+def _failure(state: tenacity.RetryCallState) -> Transient:
     failure = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(failure, Transient) and failure.retry_after_s is not None:
-        return min(failure.retry_after_s, MAX_WAIT_S)
-    return float(_BACKOFF(state))
+    assert isinstance(failure, Transient)
+    return failure
+
+
+def _check_answered(completion: Completion) -> None:
+    """Raises RequestRefused for a reply in which the model or a filter declines."""
+    if completion.finish_reason == "content_filter":
+        raise RequestRefused("filtered", "finish_reason content_filter")
+    if completion.refusal:
+        raise RequestRefused("refused", completion.refusal[:300])

@@ -38,11 +38,11 @@ def parse_json(text: str) -> Any:
 def read_json(text: str) -> Parsed:
     """The JSON value in a reply, and whether it had to be mended. Raises ReplyInvalid."""
     try:
-        return Parsed(_cleaned(json.loads(text, parse_constant=_no_constant)), False)
+        return Parsed(clean_value(json.loads(text, parse_constant=_no_constant)), False)
     except (ValueError, RecursionError):
         pass
     found: Parsed | None = None
-    for start in islice(_starts(_without_thoughts(text)), MAX_STARTS):
+    for start in islice(_starts(split_thought(text).text), MAX_STARTS):
         parsed = _value_at(*start)
         if parsed is not None and isinstance(parsed.value, dict):
             return parsed
@@ -62,15 +62,26 @@ def validate(model: type[M], value: Any) -> M:
         raise ReplyInvalid(f"{where}: {first['msg']} (got {str(first.get('input'))[:80]!r})") from None
 
 
-_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+
+
+class Split(NamedTuple):
+    text: str
+    thought: str
+    is_open: bool
+
+
+def split_thought(content: str) -> Split:
+    """Text and ``<think>`` blocks of a reply; a block that was opened before the reply or never closed counts."""
+    if "</think>" in content and "<think>" not in content.split("</think>", 1)[0]:
+        content = "<think>" + content  # the template put the opening tag into the prompt
+    thoughts = [found.group(1).strip() for found in _THOUGHT.finditer(content)]
+    text = _THOUGHT.sub("", content).strip()
+    return Split(text, "\n".join(one for one in thoughts if one), content.count("<think>") > content.count("</think>"))
+
+
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n", re.MULTILINE)
 _LANGUAGES = {"", "json", "jsonc", "json5", "python"}
-
-
-def _without_thoughts(text: str) -> str:
-    if "</think>" in text and "<think>" not in text.split("</think>", 1)[0]:
-        text = text.split("</think>", 1)[1]  # the template put the opening tag into the prompt
-    return _THOUGHT.sub("", text)
 
 
 def _starts(text: str) -> Iterator[tuple[str, int]]:
@@ -102,7 +113,7 @@ def _value_at(text: str, start: int) -> Parsed | None:
         if reader.at >= len(text):
             raise ReplyInvalid("the JSON value breaks off") from None
         return None
-    return Parsed(_cleaned(value), _is_mended(text[start : reader.at]))
+    return Parsed(clean_value(value), _is_mended(text[start : reader.at]))
 
 
 def _is_mended(text: str) -> bool:
@@ -120,13 +131,19 @@ def _no_constant(name: str) -> NoReturn:
 _LONE = re.compile("[\ud800-\udfff]")
 
 
-def _cleaned(value: Any) -> Any:
+def clean_text(text: str) -> str:
+    """A text that every file and socket takes: lone surrogates become U+FFFD, NUL is removed."""
+    return _LONE.sub("\ufffd", text).replace("\0", "")
+
+
+def clean_value(value: Any) -> Any:
+    """A JSON value whose texts are clean."""
     if isinstance(value, str):
-        return _LONE.sub("\ufffd", value).replace("\0", "")
+        return clean_text(value)
     if isinstance(value, list):
-        return [_cleaned(one) for one in value]
+        return [clean_value(one) for one in value]
     if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(one) for key, one in value.items()}
+        return {clean_value(key): clean_value(one) for key, one in value.items()}
     return value
 
 

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from astra.records import Message, Section, ToolCall, ToolSpec, Usage
 
+Role = Literal["teacher", "emulator", "judge", "user", "policy"]
+
 
 class ModelParams(Section):
     """One role's model in params.yaml. The address and the key come from the environment, never from here."""
@@ -17,11 +19,48 @@ class ModelParams(Section):
     name: str = Field(min_length=1, description="Model id sent to the endpoint; identifies the replies.")
     temperature: float = Field(ge=0, le=2)
     max_tokens: int = Field(ge=16)
+    top_p: float | None = Field(default=None, gt=0, le=1, description="Nucleus sampling; none: the server's default.")
+    extra: dict[str, Any] = Field(
+        default={}, description="Further fields of the request body, e.g. chat_template_kwargs or reasoning_effort."
+    )
+    min_prompt_share: float = Field(
+        default=0.4, ge=0, lt=1, description="A server that reports fewer prompt tokens than this share of our own "
+        "estimate has dropped the front of the prompt; such a reply is not used."
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
+class Price(Section):
+    """USD per million tokens."""
+
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+class Budget(Section):
+    """The most that the replies of a stage, and of all stages together, may have cost; null: no limit."""
+
+    stage_usd: float | None = Field(ge=0)
+    run_usd: float | None = Field(ge=0)
+
+
+class Settings(Section):
+    """How endpoints are asked. None of it can change a byte of the data, so DVC does not track it."""
+
+    concurrency: int = Field(ge=1, le=4096, description="Requests in flight per role at most; adapts downwards.")
+    attempts: int = Field(ge=1, description="Times that one request is tried; a busy server is waited for.")
+    timeout_s: float = Field(gt=0, description="For one attempt.")
+    deadline_s: float = Field(gt=0, description="For all attempts at one request, pauses included.")
+    max_wait_s: float = Field(ge=0, description="The longest single pause, whatever Retry-After says.")
+    budget: Budget
+    prices: dict[str, Price] = Field(description="By model name; a budget needs them, the built-in teacher is free.")
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One question. ``sample`` numbers repeated questions, so that each has its own reply."""
+    """One question. ``sample`` numbers repeated questions, so that each has its own reply.
+
+    ``renew`` asks again although a reply is kept, and is no part of what identifies it.
+    """
 
     model: ModelParams
     messages: tuple[Message, ...]
@@ -29,17 +68,22 @@ class Request:
     seed: int = 0
     sample: int = 0
     json_schema: dict[str, Any] | None = None
+    renew: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Completion:
-    """One reply, as the model gave it; nothing parsed yet."""
+    """One reply, as the model gave it; nothing parsed yet.
+
+    ``finish_reason`` is ``length`` whenever the reply used up its tokens, whatever the server called it.
+    """
 
     content: str | None
     finish_reason: str
     usage: Usage
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
+    refusal: str | None = None
     cached: bool = False
 
 
@@ -47,5 +91,10 @@ class Transport(Protocol):
     """The one-method seam that the built-in teacher and every endpoint share."""
 
     async def send(self, request: Request) -> Completion:
-        """One reply. Raises EndpointUnavailable (the machinery) or RequestRefused (this request)."""
+        """One reply. Raises EndpointUnavailable (the machinery), RequestRefused (this request), or Transient."""
         ...
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens a text has: four characters each."""
+    return len(text) // 4

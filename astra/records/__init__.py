@@ -16,7 +16,7 @@ from astra.records.arena import (
     Step,
 )
 from astra.records.base import Record, Section, Unavailable, canonical, content_id
-from astra.records.chat import FunctionCall, Message, ToolCall, Usage, Verdict
+from astra.records.chat import FunctionCall, KeptReply, Message, ToolCall, Usage, Verdict
 from astra.records.graph import Binding, Chain, Edge, Link, ToolGraph
 from astra.records.task import Task
 from astra.records.tool import Server, Source, ToolSpec
@@ -34,6 +34,7 @@ ARTIFACTS: dict[str, type[Record]] = {
     "arena": Arena,
     "rollout": Rollout,
     "sample": Sample,
+    "kept_reply": KeptReply,
     "reject": Reject,
 }
 
@@ -49,6 +50,7 @@ __all__ = [
     "Edge",
     "Environment",
     "FunctionCall",
+    "KeptReply",
     "Link",
     "Message",
     "Probe",

@@ -65,3 +65,15 @@ class Verdict(Record):
 
     score: float | None = Field(ge=0, le=1)
     reason: str
+
+
+class KeptReply(Record):
+    """A model's reply by the sha256 of its request: what a run can be rebuilt from without asking anyone."""
+
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    content: str | None
+    finish_reason: str
+    usage: Usage
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    refusal: str | None = None

@@ -15,7 +15,7 @@ from astra.environments.emulator import Emulator
 from astra.environments.live import Live, LiveSessions
 from astra.environments.routed import Routed
 from astra.live import LiveConfig
-from astra.llm import ModelParams, open_client
+from astra.llm import ModelParams, builtin_client
 from astra.records import FunctionCall, Server, Source, ToolCall, ToolSpec
 
 RIVER = {"type": "object", "properties": {"river": {"type": "string"}}, "required": ["river"]}
@@ -37,7 +37,7 @@ TABLES = """tables:
 
 
 def emulator() -> Emulator:
-    return Emulator(SERVER, (TOOL,), open_client(MODEL), MODEL, seed=1, key="k", fault_rate=0.0, reasks=1)
+    return Emulator(SERVER, (TOOL,), builtin_client(), MODEL, seed=1, key="k", fault_rate=0.0, reasks=1)
 
 
 @contextmanager

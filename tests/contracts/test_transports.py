@@ -13,7 +13,7 @@ import pytest
 from astra.llm import TRANSPORTS
 from astra.llm.builtin import BuiltinTransport
 from astra.llm.errors import EndpointUnavailable, RequestRefused
-from astra.llm.openai import OpenAITransport
+from astra.llm.openai import Address, OpenAITransport
 from astra.llm.types import Completion, ModelParams, Request, Transport
 from astra.prompts import render
 from astra.records import Message
@@ -38,7 +38,7 @@ def served(asked: httpx2.Request) -> httpx2.Response:
 
 def endpoint() -> Transport:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(served))
-    return OpenAITransport("http://model.test/v1", "k", http_client=http)
+    return OpenAITransport(Address("http://model.test/v1", "k"), http_client=http)
 
 
 MEMBERS: dict[str, Callable[[], Transport]] = {"builtin": BuiltinTransport, "openai": endpoint}

@@ -75,7 +75,7 @@ def test_an_unusable_reply_is_asked_again_with_what_is_wrong(bad: str) -> None:
     client = Answers(bad, '{"result": {"berth": 4}}')
     assert ask(session(client), ("get_berth", LYME))[0].content == '{"berth": 4}'
     assert "cannot be used" in (client.requests[1].messages[-1].content or "")
-    assert client.requests[1].sample != client.requests[0].sample
+    assert client.requests[1].messages != client.requests[0].messages
 
 
 def test_replies_that_stay_unusable_end_the_conversation_not_the_stage() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from astra.llm.cache import Cached
+from astra.llm.completions import retry_after
 from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
-from astra.llm.openai import IN_A_ROW, OpenAITransport, retry_after
+from astra.llm.openai import IN_A_ROW, Address, OpenAITransport
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec
 
@@ -50,7 +50,7 @@ class Server:
 def send(server: Server, *requests: Request, transport: OpenAITransport | None = None) -> list[Completion | Exception]:
     async def all_of_them() -> list[Completion | Exception]:
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
-            opened = transport or OpenAITransport("http://judge.test/v1", "k")
+            opened = transport or OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"))
             opened.http_client = http
             outcomes: list[Completion | Exception] = []
             for one in requests:
@@ -97,8 +97,6 @@ def test_a_success_status_without_a_reply_may_be_asked_again(body, becomes):
     ("status", "body", "reason"),
     [
         (400, {"error": {"code": "content_filter", "message": "prompt blocked by the content policy"}}, "filtered"),
-        (200, good(None, "content_filter"), "filtered"),
-        (200, good(None, refusal="I can't help with that."), "refused"),
         (400, {"error": {"message": "This model's maximum context length is 4096 tokens"}}, "overlong"),
     ],
 )
@@ -190,8 +188,8 @@ def test_a_schema_that_breaks_the_grammar_is_sent_without_patterns_and_kept_with
 def test_a_prompt_that_the_server_cut_is_told_by_its_token_count_and_stops_after_a_few():
     server = Server(lambda _: (200, good(prompt_tokens=205)))
     outcomes = send(server, *[request("word " * 4000)] * IN_A_ROW)
-    assert isinstance(outcomes[0], RequestRefused)
-    assert outcomes[0].reason == "prompt_truncated"
+    assert isinstance(outcomes[0], Transient)
+    assert (outcomes[0].becomes, outcomes[0].attempts) == ("prompt_truncated", 2)
     assert isinstance(outcomes[-1], EndpointUnavailable)
     assert "context size" in str(outcomes[-1])
 
@@ -210,28 +208,7 @@ def test_without_an_address_in_the_environment_the_message_says_what_to_export(m
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     with pytest.raises(EndpointUnavailable, match="OPENAI_BASE_URL"):
-        OpenAITransport.from_environment()
-
-
-def test_a_kept_reply_is_the_same_reply_and_asks_nobody(tmp_path):
-    server = Server(lambda _: (200, good("4 m")))
-
-    async def twice() -> list[Completion]:
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
-            cached = Cached(
-                OpenAITransport("http://judge.test/v1", "k", http_client=http), "http://judge.test/v1", tmp_path
-            )
-            try:
-                asked = [request(), request(), request(sample=1)]
-                return [await cached.send(one) for one in asked]
-            finally:
-                cached.replies.close()
-
-    first, second, other = asyncio.run(twice())
-    assert len(server.bodies) == 2
-    assert (first.content, first.usage) == (second.content, second.usage)
-    assert [first.cached, second.cached, other.cached] == [False, True, False]
-    assert not any(b"Bearer" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        Address.from_environment("judge")
 
 
 @pytest.mark.parametrize(
@@ -239,8 +216,6 @@ def test_a_kept_reply_is_the_same_reply_and_asks_nobody(tmp_path):
     [
         {"choices": ["x"]},
         {"choices": {"a": 1}},
-        {**good(), "usage": "x"},
-        {**good(), "usage": {"prompt_tokens": "many"}},
         good(tool_calls=["x"]),
         good(content=[{"type": "text", "text": "fine"}]),  # type: ignore[arg-type]
     ],
@@ -249,3 +224,143 @@ def test_a_body_that_is_no_chat_completion_may_be_asked_again_and_then_is_a_reje
     failure = outcome(200, body)
     assert isinstance(failure, Transient)
     assert failure.becomes == "bad_response"
+
+
+def test_a_filtered_and_a_declined_reply_are_replies_that_the_client_refuses():
+    filtered, declined = outcome(200, good(None, "content_filter")), outcome(200, good(None, refusal="I can't."))
+    assert isinstance(filtered, Completion)
+    assert isinstance(declined, Completion)
+    assert (filtered.finish_reason, declined.refusal) == ("content_filter", "I can't.")
+
+
+def usage(value: Any) -> Completion:
+    found = outcome(200, {**good("four score"), "usage": value}, request("a question of 36 characters, exactly."))
+    assert isinstance(found, Completion)
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "x", {}, {"prompt_tokens": "many", "completion_tokens": None}, {"prompt_tokens": -1, "completion_tokens": -1},
+     {"prompt_tokens": 0, "completion_tokens": 999_999}, {"prompt_tokens": True, "completion_tokens": 1.5}],
+)  # fmt: skip
+def test_numbers_of_tokens_that_cannot_be_are_replaced_by_our_estimate(value):
+    found = usage(value)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (9, 2)
+    assert found.finish_reason == "stop"
+
+
+def test_a_reply_that_used_up_its_tokens_was_cut_whatever_its_finish_reason_says():
+    assert usage({"prompt_tokens": 9, "completion_tokens": 64}).finish_reason == "length"
+
+
+def test_lone_surrogates_and_nul_never_leave_the_transport():
+    call = {"id": "c", "function": {"name": "t\ud83c", "arguments": '{"a": "x\ud83c"}'}}
+    body = json.dumps(good("half \ud83c", reasoning="\udf0a\0", tool_calls=[call]))
+    found = outcome(200, body, request("cut within a character: \udf0a"))
+    assert isinstance(found, Completion)
+    text = (
+        f"{found.content}{found.reasoning}{found.tool_calls[0].function.name}{found.tool_calls[0].function.arguments}"
+    )
+    assert text.encode("utf-8").count(b"\xef\xbf\xbd") == 4
+    assert "\0" not in text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [{"code": "429", "message": "m"}, {"type": "rate_limit_exceeded", "message": "m"}, {"status": 429, "message": "m"}],
+)
+def test_an_error_body_names_its_status_in_many_ways(error):
+    failure = outcome(200, {"error": error})
+    assert isinstance(failure, Transient)
+    assert failure.status == 429
+
+
+def test_no_credit_left_stops_at_once_although_its_status_is_429():
+    assert isinstance(
+        outcome(429, {"error": {"code": "insufficient_quota", "message": "no credit"}}), EndpointUnavailable
+    )
+
+
+def test_many_requests_at_once_find_the_form_once_and_skip_none():
+    class Late(Server):
+        def __call__(self, asked: httpx2.Request) -> httpx2.Response:
+            return super().__call__(asked)
+
+    server = Late(lambda body: (400, {"error": {"message": "response_format json_schema is not available"}})
+                  if body.get("response_format", {}).get("type") == "json_schema" else (200, good()))  # fmt: skip
+
+    async def at_once() -> OpenAITransport:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
+            transport = OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"), http_client=http)
+            await asyncio.gather(*(transport.send(request(str(n), json_schema=SCHEMA)) for n in range(16)))
+            return transport
+
+    transport = asyncio.run(at_once())
+    assert transport.dialect.form == "json_object"
+    assert formats(server).count("json_schema") == 1
+    assert len(server.bodies) == 17
+
+
+def test_one_tool_that_breaks_the_grammar_takes_nothing_from_other_tool_sets():
+    def rule(body: dict[str, Any]) -> tuple[int, Any]:
+        return (400, {"error": {"message": "failed to parse grammar"}}) if "(?=" in json.dumps(body) else (200, good())
+
+    fine = ToolSpec(name="fine", description="f", parameters={"type": "object", "properties": {
+        "digits": {"type": "string", "pattern": "^[0-9]{4}$"}}})  # fmt: skip
+    server = Server(rule)
+    send(server, request(tools=(NOTE,)), request(tools=(fine,)), request("again", tools=(NOTE,)))
+    assert [("pattern" in json.dumps(body["tools"])) for body in server.bodies] == [True, False, True, False]
+
+
+def test_a_tool_set_that_no_form_saves_is_refused_with_the_suspect_by_name():
+    failure = send(Server(lambda _: (400, {"error": {"message": "failed to parse grammar"}})), request(tools=(NOTE,)))[
+        0
+    ]
+    assert isinstance(failure, RequestRefused)
+    assert "send_note" in failure.detail
+
+
+@pytest.mark.parametrize("kind", ["error", "reply"])
+def test_a_server_that_repeats_the_key_does_not_bring_it_in(kind):
+    key = "key-of-the-test-1"
+    said = (401, {"error": {"message": f"bad key {key}"}}) if kind == "error" else (200, good(f"your key is {key}"))
+    found = outcome(*said)
+    assert key not in f"{found!r}{found}"
+    assert "[key]" in str(found)
+
+
+def test_a_name_and_password_in_the_address_are_never_shown():
+    address = Address("http://user:secret@judge.test/v1?api-version=3&sig=abc", "key-of-the-test-1")
+    assert address.shown == "http://judge.test/v1"
+    assert "key-of" not in repr(address)
+
+
+def test_each_role_may_have_an_endpoint_of_its_own(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://all.test/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "a")
+    monkeypatch.setenv("ASTRA_JUDGE_BASE_URL", "http://judge.test/v1")
+    assert Address.from_environment("judge") == Address("http://judge.test/v1", "a")
+    assert Address.from_environment("teacher") == Address("http://all.test/v1", "a")
+
+
+@pytest.mark.parametrize("url", ["judge.test/v1", "ftp://x", "http://"])
+def test_an_address_that_is_none_is_told_at_once(monkeypatch, url):
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    monkeypatch.setenv("OPENAI_API_KEY", "a")
+    with pytest.raises(EndpointUnavailable, match="no http or https address"):
+        Address.from_environment("teacher")
+
+
+def test_a_query_in_the_address_goes_with_every_request_as_gateways_want():
+    seen: list[httpx2.Request] = []
+
+    class Seen(Server):
+        def __call__(self, asked: httpx2.Request) -> httpx2.Response:
+            seen.append(asked)
+            return super().__call__(asked)
+
+    transport = OpenAITransport(Address("http://gate.test/openai?api-version=2026-01", "key-of-the-test-1"))
+    send(Seen(lambda _: (200, good())), request(), transport=transport)
+    assert str(seen[0].url) == "http://gate.test/openai/chat/completions?api-version=2026-01"
+    assert seen[0].headers["api-key"] == "key-of-the-test-1"

@@ -9,15 +9,17 @@ import time
 import pytest
 
 import stages.chains as stage
-from astra.llm.client import Client
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Binding, Chain, Edge, Link, ToolGraph, Usage
 from astra.stage import read_records, write_records
 from stages import graph
+from tests.llm.clients import client_of
 from tests.stages.imitation import FERRY, LONELY, PARAMS, TABLES, TEXT, tool
 
 MODEL = ModelParams(transport="builtin", name="r", temperature=0.7, max_tokens=512)
-SETTINGS = stage.Params(min_length=2, max_length=4, budget=6, budget_of={}, tries=10, votes=3, back_translations=2)
+SETTINGS = stage.Params(
+    min_length=2, max_length=4, budget=6, budget_of={}, tries=10, reasks=0, votes=3, back_translations=2
+)
 
 
 def net(server=FERRY, proposals=()):
@@ -45,7 +47,7 @@ class Says:
 
 
 def teacher(rule):
-    return stage.Teacher(Client(Says(rule), 4, 0), MODEL, 1)
+    return stage.Teacher(client_of(Says(rule)), MODEL, 1, 0)
 
 
 def test_walks_follow_edges_never_return_to_a_tool_and_differ():

@@ -13,6 +13,7 @@ from stages.decompose import ComposeReply, Evidence, Hop, Unsound, VerifyReply, 
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = """seed: 5
+llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wait_s: 1, budget: {stage_usd: null, run_usd: null}, prices: {}}
 models:
   teacher: {transport: builtin, name: astra-rules-1, temperature: 0.7, max_tokens: 4096}
   judge: {transport: builtin, name: astra-rules-1, temperature: 0.0, max_tokens: 1024}
@@ -22,6 +23,7 @@ decompose:
   max_hops: 3
   same_relation: 0.2
   reserve: {pairs: 0.25, countries: 12, elements: 6, relations: 3}
+  reasks: 0
   min_quality: 1.0
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from astra.answers import folded
 from astra.knowledge import Knowledge
-from astra.llm import Completion, ModelParams, RequestRefused, open_client
+from astra.llm import Completion, ModelParams, RequestRefused, builtin_client
 from astra.records import Answer, Decomposition, Step, Usage
 from astra.sandbox import Result, open_pool
 from astra.splits import Heldout
@@ -64,7 +64,7 @@ def question(*ports, split="train"):
 
 def replying(*texts):
     """A teacher that answers documents and calls by rule, and code with these texts in turn."""
-    client, left = open_client(MODEL), list(texts)
+    client, left = builtin_client(), list(texts)
 
     def ask(requests):
         replies = list(client.ask_all(requests))
@@ -211,6 +211,7 @@ def test_the_stage_writes_the_same_bytes_twice(knowledge_file, tmp_path, monkeyp
     Path("params.yaml").write_text(
         "seed: 17\nenvsynth: {decoys: 3, max_tries: 2, backend: auto, workers: 2}\n"
         "models: {teacher: {transport: builtin, name: astra-rules-1, temperature: 0.7, max_tokens: 4096}}\n"
+        "llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wait_s: 1, budget: {stage_usd: null, run_usd: null}, prices: {}}\n"
     )
     Path("data/raw/knowledge").mkdir(parents=True)
     Path("data/raw/knowledge/knowledge.yaml").write_text(knowledge_file.read_text())

@@ -9,12 +9,15 @@ import pytest
 
 import stages.score as stage
 from astra.judge import Judge
-from astra.llm import open_client
+from astra.llm import TRANSPORTS, builtin_client
+from astra.llm.builtin import BuiltinTransport
 from astra.llm.errors import EndpointUnavailable
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import FunctionCall, Message, Scorecard, Task, ToolCall, ToolSpec, Trajectory, Usage
 from astra.stage import read_records, write_records
+from tests.llm.clients import client_of
 
+LLM = "llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wait_s: 1, budget: {stage_usd: null, run_usd: null}, prices: {}}\n"
 MODEL = ModelParams(transport="builtin", name="astra-rules-1", temperature=0, max_tokens=256)
 ALL = ["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
 
@@ -61,8 +64,8 @@ GOOD = (
 
 
 def judged(one: Trajectory, judge: Judge | None = None, question: str = QUESTION) -> Scorecard:
-    judge = judge or Judge(open_client(MODEL), MODEL, 1, 1)
-    outcome = next(iter(stage.score([one], {"task": question}, judge, ALL)))
+    judge = judge or Judge(builtin_client(), MODEL, 1, 1)
+    _, outcome = next(iter(stage.score([one], {"task": question}, judge, ALL)))
     assert isinstance(outcome, Scorecard), outcome
     return outcome
 
@@ -123,13 +126,13 @@ def test_saying_that_no_tool_does_it_is_only_right_where_none_does():
 
 
 class Flaky:
-    """A judge's client that answers prose for some trajectories and by rule for the others."""
+    """A judge that answers prose for some trajectories and by rule for the others."""
 
     def __init__(self, broken: set[str]) -> None:
         self.broken = broken
-        self.inner = open_client(MODEL)
+        self.inner = BuiltinTransport()
 
-    async def ask(self, request: Request) -> Completion:
+    async def send(self, request: Request) -> Completion:
         await asyncio.sleep(0)
         text = request.messages[0].content or ""
         if any(mark in text for mark in self.broken):
@@ -138,14 +141,14 @@ class Flaky:
                 "stop",
                 Usage(calls=1, prompt_tokens=0, completion_tokens=0),
             )
-        return await self.inner.ask(request)
+        return await self.inner.send(request)
 
 
 def test_a_judge_that_fails_is_a_reject_and_leaves_the_other_scores_as_they_are():
     other = (*GOOD[:-1], Message(role="assistant", content="The answer is United Kingdom. Yours, B."))
     both = [trajectory(*GOOD, name="a"), trajectory(*other, name="b")]
-    judge = Judge(Flaky({"Yours, B."}), MODEL, 1, 1)
-    first, second = stage.score(both, {"task": QUESTION}, judge, ALL)
+    judge = Judge(client_of(Flaky({"Yours, B."})), MODEL, 1, 1)
+    first, second = (outcome for _, outcome in stage.score(both, {"task": QUESTION}, judge, ALL))
     assert first == judged(both[0])
     assert isinstance(second, stage.Unjudged)
     assert second.reason == "unjudged_qu"
@@ -162,7 +165,7 @@ def workspace(tmp_path, monkeypatch):
     write_records("data/trajectories/trajectories.jsonl", [trajectory(*GOOD, name=f"t{n}") for n in range(4)])
     (tmp_path / "params.yaml").write_text(
         "seed: 1\nmodels: {judge: {transport: builtin, name: r, temperature: 0.0, max_tokens: 64}}\n"
-        "score: {dimensions: [QU, QP, TCU, TCP, TCS, TC, FA], reasks: 0, max_unjudged: 0.1}\n"
+        "score: {dimensions: [QU, QP, TCU, TCP, TCS, TC, FA], reasks: 0, votes: 1, max_unjudged: 0.1}\n" + LLM
     )
     return tmp_path
 
@@ -176,7 +179,7 @@ def test_the_stage_writes_a_scorecard_for_each_trajectory(workspace, capsys):
 def test_a_judge_that_fails_on_every_call_yields_no_scorecard_a_counted_reason_and_a_non_zero_exit(
     workspace, monkeypatch, capsys
 ):
-    monkeypatch.setattr(stage, "open_client", lambda model: Flaky({""}))
+    monkeypatch.setitem(TRANSPORTS, "builtin", lambda role, store: Flaky({""}))
     with pytest.raises(SystemExit) as stopped:
         stage.main()
     assert stopped.value.code
@@ -189,12 +192,12 @@ def test_a_judge_that_fails_on_every_call_yields_no_scorecard_a_counted_reason_a
 
 
 class Down:
-    async def ask(self, request: Request) -> Completion:
+    async def send(self, request: Request) -> Completion:
         raise EndpointUnavailable("model r: HTTP 402 after 6 attempts")
 
 
 def test_a_judge_that_is_down_stops_the_stage(workspace, monkeypatch, capsys):
-    monkeypatch.setattr(stage, "open_client", lambda model: Down())
+    monkeypatch.setitem(TRANSPORTS, "builtin", lambda role, store: Down())
     with pytest.raises(SystemExit) as stopped:
         stage.main()
     assert stopped.value.code

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 import stages.tasks as stage
 from astra.judge import JudgeFailed
-from astra.llm import open_client
+from astra.llm import TRANSPORTS, builtin_client
+from astra.llm.builtin import BuiltinTransport
 from astra.llm.errors import EndpointUnavailable, RequestRefused
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Task, Usage, Verdict
 from astra.stage import read_records, write_records
 from stages import chains, graph
+from tests.llm.clients import client_of
 from tests.stages.imitation import FERRY, LONELY, PARAMS, TABLES
 
 MODEL = ModelParams(transport="builtin", name="r", temperature=0.0, max_tokens=256)
@@ -34,23 +37,66 @@ def task(question="Please find a route.", **more):
     return Task.model_validate(fields)
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("Sure!", "reply_invalid"),
-        ({"question": " ", "target_tools": ["find_routes"]}, "reply_invalid"),
-        ({"question": "Go.", "target_tools": "find_routes, list_sailings"}, "reply_invalid"),
-        ({"question": "Go.", "target_tools": ["find_routes list_sailings"]}, "unknown_tool"),
-    ],
+UNUSABLE = (
+    "Sure!",
+    {"question": " ", "target_tools": ["find_routes"]},
+    {"question": "Go.", "target_tools": "find_routes, list_sailings"},
+    {"question": "Go.", "target_tools": ["find_routes list_sailings"]},
 )
-def test_a_reply_without_a_question_or_with_unknown_targets_is_a_reject(reply, reason):
-    refused = stage.read_task(DRAFT, completion(reply))
+
+
+class Says:
+    """A model that gives what stands next."""
+
+    def __init__(self, *steps):
+        self.steps = list(steps)
+        self.requests = []
+
+    async def send(self, request: Request) -> Completion:
+        self.requests.append(request)
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return completion(step)
+
+
+def written(says, reasks=0):
+    writer = stage.Teacher(client_of(says), MODEL, 1, reasks)
+    return next(writer.write([DRAFT]))
+
+
+@pytest.mark.parametrize("reply", UNUSABLE)
+def test_a_reply_without_a_question_or_with_unknown_targets_is_a_reject_with_the_raw_text(reply):
+    refused = written(Says(reply))
     assert isinstance(refused, stage.Refusal)
-    assert refused.reason == reason
+    assert refused.reason == "reply_invalid"
+    assert "reply: " in refused.detail
+
+
+@pytest.mark.parametrize("reply", UNUSABLE)
+def test_such_a_reply_is_asked_for_once_more_with_what_was_wrong(reply):
+    says = Says(reply, {"question": "Go.", "target_tools": ["find_routes"]})
+    assert isinstance(written(says, reasks=1), Task)
+    assert "cannot be used" in (says.requests[1].messages[-1].content or "")
+
+
+def test_a_cut_reply_is_never_read_and_asked_for_with_twice_the_tokens():
+    cut = dataclasses.replace(completion({"question": "Go.", "target_tools": ["find_routes"]}), finish_reason="length")
+
+    class Cut(Says):
+        async def send(self, request: Request) -> Completion:
+            self.requests.append(request)
+            return cut
+
+    says = Cut()
+    refused = written(says, reasks=1)
+    assert isinstance(refused, stage.Refusal)
+    assert refused.reason == "reply_truncated"
+    assert [one.model.max_tokens for one in says.requests] == [MODEL.max_tokens, 2 * MODEL.max_tokens]
 
 
 def test_a_refused_request_is_a_reject_and_never_a_question():
-    refused = stage.read_task(DRAFT, RequestRefused("filtered", "policy"))
+    refused = written(Says(RequestRefused("filtered", "policy")))
     assert isinstance(refused, stage.Refusal)
     assert refused.reason == "filtered"
 
@@ -86,7 +132,7 @@ def test_a_dimension_that_was_not_judged_is_a_reject_and_not_a_number():
 
 
 def judged(question, targets=("find_routes",), server=FERRY):
-    client = open_client(MODEL)
+    client = builtin_client()
     one = task(question, target_tools=targets, server_ids=(server.id,))
     row = stage.judge_all([one], {server.id: server}, stage.Judge(client, MODEL, 1, 0))[0]
     return {
@@ -168,21 +214,18 @@ def test_the_stage_gives_both_origins_and_all_augmentations_and_repeats_byte_for
 class Prose:
     """A judge that never gives a score."""
 
-    calls = cached = prompt_tokens = completion_tokens = 0
-
-    async def ask(self, request: Request) -> Completion:
+    async def send(self, request: Request) -> Completion:
         return completion("Looks excellent to me, 10/10.")
 
 
 class Down:
-    async def ask(self, request: Request) -> Completion:
+    async def send(self, request: Request) -> Completion:
         raise EndpointUnavailable("judge m: status 402")
 
 
 @pytest.mark.parametrize(("judge", "said"), [(Prose(), "100% of the judgements failed"), (Down(), "status 402")])
 def test_a_judge_that_does_not_judge_stops_the_stage_and_writes_no_task(workspace, monkeypatch, capsys, judge, said):
-    real = open_client
-    monkeypatch.setattr(stage, "open_client", lambda model: judge if model.temperature == 0 else real(model))
+    monkeypatch.setitem(TRANSPORTS, "builtin", lambda role, store: judge if role == "judge" else BuiltinTransport())
     with pytest.raises(SystemExit) as stopped:
         stage.main()
     assert stopped.value.code

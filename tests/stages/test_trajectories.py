@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from pathlib import Path
@@ -11,22 +10,22 @@ import pytest
 import yaml
 
 from astra.live import LiveConfigInvalid
-from astra.llm import Client, Completion, EndpointUnavailable, Request, RequestRefused
-from astra.records import Reject, Server, Source, Task, ToolSpec, Trajectory, Unavailable
+from astra.llm import Completion, EndpointUnavailable, Request, RequestRefused
+from astra.records import Server, Source, Task, ToolSpec, Trajectory
 from astra.stage import StageError, read_records, write_records
 from stages.trajectories import (
     CONTRACT,
+    Figures,
     Params,
-    Try,
     check_refusals,
-    figures,
-    hold_all,
     known_servers,
     live_servers,
     main,
     offered_tools,
 )
+from tests.llm.clients import client_of, settings
 
+LLM = {"llm": settings().model_dump()}
 PARAMS = {
     "attempts": 2, "max_turns": 12, "max_tools": 4, "withhold_rate": 0.0, "fault_rate": 0.3, "emulator_reasks": 1,
     "concurrency": 4, "start_timeout_s": 60, "call_timeout_s": 20,
@@ -99,7 +98,7 @@ TASKS = [
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    params = {"seed": 3, "models": {"teacher": MODEL, "emulator": MODEL}, "trajectories": PARAMS}
+    params = {"seed": 3, "models": {"policy": MODEL, "emulator": MODEL}, "trajectories": PARAMS, **LLM}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     folder = tmp_path / "data/raw/tools"
     folder.mkdir(parents=True)
@@ -205,17 +204,6 @@ def test_a_withheld_tool_is_one_that_the_task_needs():
         assert len(set(TASKS[0].target_tools) - names) == 1
 
 
-def test_the_first_failure_of_the_machinery_ends_all_conversations():
-    async def broken(one: Try) -> Trajectory | Reject:
-        if one.attempt == 2:
-            raise Unavailable("gone")
-        await asyncio.sleep(30)
-        raise AssertionError("was not cancelled")
-
-    with pytest.raises(Unavailable):
-        asyncio.run(hold_all([Try(TASKS[0], n) for n in range(4)], 4, broken, lambda: None))
-
-
 class Refuses:
     """A transport whose model will not."""
 
@@ -224,13 +212,13 @@ class Refuses:
 
 
 def test_a_model_that_refuses_most_conversations_is_a_failure_of_the_machinery():
-    client = Client(Refuses(), 1, 0)
-    client.refused["filtered"] = 6
+    client = client_of(Refuses())
+    client.meter.refused["filtered"] = 6
     check_refusals(client, 12)
-    client.refused["filtered"] = 7
+    client.meter.refused["filtered"] = 7
     with pytest.raises(EndpointUnavailable, match="filtered 7"):
         check_refusals(client, 12)
 
 
 def test_no_conversations_have_figures_too():
-    assert figures([])["messages_per_conversation"] == 0.0
+    assert Figures().metrics()["messages_per_conversation"] == 0.0
