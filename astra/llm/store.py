@@ -79,21 +79,18 @@ class ReplyStore:
     def claim(self, key: str) -> bool:
         """Whether this process may ask for the reply: nobody alive is asking for it."""
         self._be_alive()
-        if self._sql.execute("INSERT OR IGNORE INTO claims VALUES (?, ?)", (key, self._owner)).rowcount:
+        if self._changed("INSERT OR IGNORE INTO claims VALUES (?, ?)", key, self._owner):
             return True
         owner = self._one("SELECT owner FROM claims WHERE key = ?", key)
         if owner == self._owner:
             return True
         if owner is not None and self._is_alive(owner):
             return False
-        taken = self._sql.execute(
-            "UPDATE claims SET owner = ? WHERE key = ? AND owner = ?", (self._owner, key, owner)
-        ).rowcount
-        return bool(taken)
+        return self._changed("UPDATE claims SET owner = ? WHERE key = ? AND owner = ?", self._owner, key, owner or "")
 
     def release(self, key: str) -> None:
         """Give up a claim of ours."""
-        self._sql.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
+        self._changed("DELETE FROM claims WHERE key = ? AND owner = ?", key, self._owner)
 
     def dialect(self, address: str) -> dict[str, Any] | None:
         """What a server was found to take."""
@@ -101,7 +98,7 @@ class ReplyStore:
         return None if row is None else dict(json.loads(row))
 
     def remember_dialect(self, address: str, dialect: dict[str, Any]) -> None:
-        self._sql.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (address, json.dumps(dialect)))
+        self._changed("INSERT OR REPLACE INTO servers VALUES (?, ?)", address, json.dumps(dialect))
 
     def rows(self, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Keys and their replies as text, in the order of the keys; keys without a reply are left out."""
@@ -146,6 +143,13 @@ class ReplyStore:
         except sqlite3.Error as error:
             raise StoreUnusable(f"{self.file}: the kept replies cannot be read: {error}. Move it away") from None
         return None if row is None else str(row[0])
+
+    def _changed(self, query: str, *values: str) -> bool:
+        """Whether a statement changed a row."""
+        try:
+            return bool(self._sql.execute(query, values).rowcount)
+        except sqlite3.Error as error:
+            raise StoreUnusable(f"{self.file}: cannot be written: {error}. Make room, then: dvc repro") from None
 
     def _owner_file(self, owner: str) -> Path:
         return self.folder / "owners" / f"{owner}.lock"
