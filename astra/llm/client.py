@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, TypeVar
-
-import tenacity
+from typing import Any, NoReturn, TypeVar
 
 from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
 from astra.llm.gate import Gate
@@ -24,6 +23,7 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 FEW = 10  # of fewer requests than this, any number may be refused
+FIRST_PAUSE_S = 0.5
 POLL_S = (0.02, 0.5)  # how often another process's claim is looked at, at first and at most
 
 
@@ -88,40 +88,35 @@ class Client:
         if not self.keeps:
             return await self._attempts(request)
         wait_s = POLL_S[0]
-        while not store.claim(key):
-            await asyncio.sleep(wait_s)
-            wait_s = min(POLL_S[1], 2 * wait_s)
+        while not store.claim(key, request.renew):
             kept = store.get(key)
             if kept is not None:
                 return kept
-        kept = None if request.renew else store.get(key)
-        if kept is not None:  # it came between looking and claiming
-            store.release(key)
-            return kept
+            await asyncio.sleep(wait_s)
+            wait_s = min(POLL_S[1], 2 * wait_s)
         try:
             completion = await self._attempts(request)
             store.put(key, completion)
-        finally:
+        except BaseException:
             store.release(key)
+            raise
         return completion
 
     # ------------------------------------------------------------ attempts
 
     async def _attempts(self, request: Request) -> Completion:
+        """The reply to one of a bounded number of attempts, which pause for as long as the server asks."""
         begun = asyncio.get_running_loop().time()
         failures: list[float] = []
-        state = tenacity.AsyncRetrying(
-            stop=lambda state: self._is_over(state, begun, failures),
-            wait=self._pause,
-            retry=tenacity.retry_if_exception_type(Transient),
-            before_sleep=lambda _: self._count_retry(),
-            reraise=True,
-        )
-        try:
-            completion: Completion = await state(self._attempt, request, begun, failures)
-        except Transient as failure:
-            self._give_up(request, failure, failures)
-        return completion
+        while True:
+            try:
+                return await self._attempt(request, begun, failures)
+            except Transient as failure:
+                pause_s = self._pause_s(failure, len(failures))
+                if self._is_over(failure, failures, begun, pause_s):
+                    self._give_up(request, failure, failures)
+            self.meter.retries += 1
+            await asyncio.sleep(pause_s)
 
     async def _attempt(self, request: Request, begun: float, failures: list[float]) -> Completion:
         """One attempt in its slot. Raises what the transport raises, and Transient after ``timeout_s``."""
@@ -150,28 +145,23 @@ class Client:
         self.gate.succeeded(sent_at)
         return completion
 
-    def _is_over(self, state: tenacity.RetryCallState, begun: float, failures: list[float]) -> bool:
+    def _is_over(self, failure: Transient, failures: list[float], begun: float, pause_s: float) -> bool:
         """Whether a failed request is not tried again; a busy server that answers others costs no attempt."""
-        failure = _failure(state)
         now = asyncio.get_running_loop().time()
-        if self.loop.stopped is not None or now + self._pause(state) > begun + self.settings.deadline_s:
+        if self.loop.stopped is not None or now + pause_s > begun + self.settings.deadline_s:
             return True
         if failure.status == 429 and self._answered_at > failures[0]:
             return False
-        return state.attempt_number >= min(self.settings.attempts, failure.attempts or self.settings.attempts)
+        return len(failures) >= min(self.settings.attempts, failure.attempts or self.settings.attempts)
 
-    def _pause(self, state: tenacity.RetryCallState) -> float:
-        """Seconds before the next attempt: what the server asked for, else exponential with jitter."""
-        failure = _failure(state)
+    def _pause_s(self, failure: Transient, n_failures: int) -> float:
+        """Seconds before the next attempt: what the server asked for, else doubling from a half, half of it random."""
         if failure.retry_after_s is not None:
             return min(failure.retry_after_s, self.settings.max_wait_s)
-        backoff = tenacity.wait_exponential_jitter(multiplier=0.5, max=self.settings.max_wait_s, jitter=0.5)
-        return float(backoff(state))
+        longest = min(self.settings.max_wait_s, float(FIRST_PAUSE_S * 2 ** min(n_failures, 30)))
+        return longest * (0.5 + 0.5 * random.random())  # times, never contents, depend on it
 
-    def _count_retry(self) -> None:
-        self.meter.retries += 1
-
-    def _give_up(self, request: Request, failure: Transient, failures: list[float]) -> None:
+    def _give_up(self, request: Request, failure: Transient, failures: list[float]) -> NoReturn:
         """Raise what the last failure means: this request's, where the endpoint answered others meanwhile."""
         said = f"{failure} ({len(failures)} attempts)"
         if self.loop.stopped is not None and failure.becomes is None:
@@ -241,12 +231,6 @@ class Client:
         """What the calls used, for the stage's metrics, and how structured output was asked for."""
         form = getattr(getattr(self.transport, "dialect", None), "form", None)
         return self.meter.metrics() | ({"structured_output": form} if form else {})
-
-
-def _failure(state: tenacity.RetryCallState) -> Transient:
-    failure = state.outcome.exception() if state.outcome is not None else None
-    assert isinstance(failure, Transient)
-    return failure
 
 
 def _check_answered(completion: Completion) -> None:

@@ -26,8 +26,10 @@ BUSY_S = 60.0
 TABLES = """
 CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS kept AFTER INSERT ON replies BEGIN DELETE FROM claims WHERE key = NEW.key; END;
 CREATE TABLE IF NOT EXISTS servers (address TEXT PRIMARY KEY, dialect TEXT NOT NULL) WITHOUT ROWID;
 """
+CLAIM = "INSERT OR IGNORE INTO claims SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM replies WHERE key = ?)"
 
 
 class StoreUnusable(Unavailable):
@@ -66,27 +68,23 @@ class ReplyStore:
 
     def put(self, key: str, completion: Completion) -> None:
         """Keep a reply; a claim on it ends. Raises StoreUnusable: a reply that cannot be kept must not be used."""
-        try:
-            self._sql.execute("BEGIN IMMEDIATE")
-            self._sql.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, written_reply(completion)))
-            self._sql.execute("DELETE FROM claims WHERE key = ?", (key,))
-            self._sql.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreUnusable(
-                f"{self.file}: a reply could not be kept: {error}. Make room, then: dvc repro"
-            ) from None
+        self._changed("INSERT OR REPLACE INTO replies VALUES (?, ?)", key, written_reply(completion))
 
-    def claim(self, key: str) -> bool:
-        """Whether this process may ask for the reply: nobody alive is asking for it."""
+    def claim(self, key: str, renew: bool = False) -> bool:
+        """Whether this process may ask for the reply: it is not kept (or to be renewed), nobody alive asks for it."""
         self._be_alive()
-        if self._changed("INSERT OR IGNORE INTO claims VALUES (?, ?)", key, self._owner):
+        if renew:
+            claimed = self._changed("INSERT OR IGNORE INTO claims VALUES (?, ?)", key, self._owner)
+        else:
+            claimed = self._changed(CLAIM, key, self._owner, key)
+        if claimed:
             return True
         owner = self._one("SELECT owner FROM claims WHERE key = ?", key)
         if owner == self._owner:
             return True
-        if owner is not None and self._is_alive(owner):
+        if owner is None or self._is_alive(owner):
             return False
-        return self._changed("UPDATE claims SET owner = ? WHERE key = ? AND owner = ?", self._owner, key, owner or "")
+        return self._changed("UPDATE claims SET owner = ? WHERE key = ? AND owner = ?", self._owner, key, owner)
 
     def release(self, key: str) -> None:
         """Give up a claim of ours."""
@@ -211,7 +209,7 @@ def read_reply(text: str) -> Completion:
     plain = json.loads(text)
     usage = plain.pop("usage")
     calls = tuple(ToolCall.model_validate(call) for call in plain.pop("tool_calls", ()))
-    return Completion(**plain, usage=Usage.model_construct(**usage), tool_calls=calls, cached=True)
+    return Completion(**plain, usage=Usage.model_validate(usage), tool_calls=calls, cached=True)
 
 
 def to_row(kept: KeptReply) -> tuple[str, str]:

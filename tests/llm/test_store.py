@@ -150,7 +150,7 @@ def test_a_reply_that_cannot_be_kept_is_an_error_and_not_used(store):
     lock = sqlite3.connect(store.file, timeout=0.1)
     lock.execute("BEGIN EXCLUSIVE")
     store._sql.execute("PRAGMA busy_timeout = 50")
-    with pytest.raises(StoreUnusable, match="could not be kept"):
+    with pytest.raises(StoreUnusable, match="cannot be written"):
         store.put(KEY, REPLY)
     lock.close()
 

@@ -1,19 +1,16 @@
-"""The rule-based author of the imitation line: chains from the flow of values, requests for them, and rewritings.
+"""The rule-based reader of tool documents: chains from the flow of values, votes on them, and the tools of a request.
 
-What one tool returns can fill what another requires where the names say so. Requests are written in the language of
-``phrases.py``, with values from ``samples.py``, or with the example keys that the schemas of a knowledge server show.
+What one tool returns can fill what another requires where the names say so.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from astra.llm.builtin import phrases
-from astra.llm.builtin.phrases import Branch, words
-from astra.llm.builtin.samples import sample_value
+from astra.llm.builtin.phrases import words
 
 Tool = Mapping[str, Any]
 Shown = Mapping[str, Any]
@@ -21,7 +18,6 @@ Shown = Mapping[str, Any]
 WALKS = 3  # starts per tool in one reply
 GENERIC = {"id", "name", "status", "result", "type", "date", "time", "count", "total", "message", "title"}
 ENDING_VERBS = {"cancel", "delete", "withdraw", "drop", "end", "close", "remove"}
-FORMS = ("forward", "nested")
 
 
 # ---------------------------------------------------------------- which result feeds which parameter
@@ -121,10 +117,6 @@ def vote(shown: Shown, rng: random.Random) -> dict[str, Any]:
     return {"coherent": True, "reason": "every step uses an earlier result and serves the last"}
 
 
-def describe(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    return {"request": _request(shown, rng)}
-
-
 def rebuild(shown: Shown, rng: random.Random) -> dict[str, Any]:
     """The tools whose clause or label the request holds, in its order."""
     return {"chain": read_tools(shown["request"], shown["tools"])}
@@ -145,226 +137,8 @@ def read_tools(question: str, tools: Sequence[Tool]) -> list[str]:
     return [by_clause[step.clause] for step in phrases.read_steps(question) if step.clause in by_clause]
 
 
-# ---------------------------------------------------------------- requests
-
-
-def write_chain(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    return {"question": _request(shown, rng)}
-
-
-def _request(shown: Shown, rng: random.Random) -> str:
-    tools = {tool["name"]: tool for tool in shown["tools"]}
-    chain = [tools[name] for name in shown["chain"]]
-    from_result: dict[int, set[str]] = {}
-    for one in shown["bindings"]:
-        if one["origin"] == "result":
-            from_result.setdefault(one["step"], set()).add(one["parameter"])
-    branch = _branch(chain, shown["tools"], rng)
-    if branch is not None:
-        return _knowledge_text([branch], rng)
-    return _steps_text(chain, from_result, rng)
-
-
-def _steps_text(chain: Sequence[Tool], from_result: Mapping[int, set[str]], rng: random.Random) -> str:
-    told: dict[str, Any] = {}
-    texts = []
-    for n, tool in enumerate(chain):
-        values = {}
-        for name in required(tool):
-            if name not in from_result.get(n, set()):
-                values[name] = told.setdefault(name, sample_value(name, tool["parameters"]["properties"][name], rng))
-        texts.append(phrases.step_text(tool, {name: value for name, value in values.items() if value is not None}))
-    return phrases.request_text(texts, [bool(from_result.get(n)) for n in range(len(chain))], rng)
-
-
-def _branch(chain: Sequence[Tool], tools: Sequence[Tool], rng: random.Random) -> Branch | None:
-    """The chain as one path of look-ups that starts from an example key; None where it is not one."""
-    forms = [phrases.knowledge_form(tool) for tool in chain]
-    if not all(forms):
-        return None
-    targets = [_target(tool) for tool in chain]
-    if any(form and form.table != target for form, target in zip(forms[1:], targets[:-1], strict=True)):
-        return None
-    first = forms[0]
-    assert first is not None
-    keys = example_keys(first.table, tools)
-    if not keys:
-        return None
-    return Branch(first.table, rng.choice(keys), tuple(form.label for form in forms if form))
-
-
-def _target(tool: Tool) -> str | None:
-    properties = (tool.get("returns") or {}).get("properties", {})
-    title = properties.get("result", {}).get("title")
-    return title if isinstance(title, str) else None
-
-
-def example_keys(table: str, tools: Sequence[Tool]) -> list[str]:
-    """Keys of a table that the schemas show: results that are titled with its name."""
-    found = [
-        str(key)
-        for tool in tools
-        for one in (tool.get("returns") or {}).get("properties", {}).values()
-        if isinstance(one, dict) and one.get("title") == table
-        for key in one.get("examples", [])
-    ]
-    return [key for key in dict.fromkeys(found) if not re.search(r'[,."]| and ', key)]
-
-
-def _knowledge_text(branches: Sequence[Branch], rng: random.Random) -> str:
-    if rng.choice(FORMS) == "forward":
-        return phrases.forward_question(branches, rng)
-    return phrases.nested_question(branches, rng)
-
-
-def write_server(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """A request for ``n_tools`` tools of the server, bound by the flow of values where there is one."""
-    tools: list[Tool] = shown["tools"]
-    if all(phrases.knowledge_form(tool) for tool in tools):
-        return _knowledge_request(shown, rng)
-    first = tools[(shown["number"] + rng.randrange(len(tools))) % len(tools)]
-    chain = [first]
-    for _ in range(shown["n_tools"] - 1):
-        flowing = [tool for tool in tools if tool not in chain and any(fed(one, tool) for one in chain)]
-        others = [tool for tool in tools if tool not in chain and _verb(tool) not in ENDING_VERBS]
-        options = flowing or others
-        if not options or any(_verb(one) in ENDING_VERBS for one in chain):
-            break
-        chain.append(rng.choice(options))
-    bound = {n: {p for one in chain[:n] for p in fed(one, tool)} for n, tool in enumerate(chain)}
-    names = [tool["name"] for tool in chain]
-    return {"question": _steps_text(chain, bound, rng), "target_tools": names}
-
-
-def _knowledge_request(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """Branches of look-ups: one path, or two beside each other, with ``n_tools`` look-ups in all."""
-    tools: list[Tool] = shown["tools"]
-    n = shown["n_tools"]
-    lengths = [n] if n == 1 or rng.random() < 0.5 else [n - n // 2, n // 2]
-    branches: list[Branch] = []
-    names: list[str] = []
-    for length in lengths:
-        chain = _path(length, tools, rng)
-        branch = _branch(chain, tools, rng)
-        if branch is not None:
-            branches.append(branch)
-            names += [tool["name"] for tool in chain]
-    return {"question": _knowledge_text(branches, rng), "target_tools": names}
-
-
-def _path(length: int, tools: Sequence[Tool], rng: random.Random) -> list[Tool]:
-    """A walk of look-ups from a table with example keys, each reading what the one before gave."""
-    starts = [tool for tool in tools if (f := phrases.knowledge_form(tool)) and example_keys(f.table, tools)]
-    chain = [rng.choice(starts)]
-    while len(chain) < length:
-        options = [
-            t for t in tools if (f := phrases.knowledge_form(t)) and f.table == _target(chain[-1]) and t not in chain
-        ]
-        if not options:
-            break
-        chain.append(rng.choice(options))
-    return chain
-
-
-# ---------------------------------------------------------------- rewriting
-
-
-def diversity(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """Another wording, and for requests in steps other values of the same kind."""
-    question, tools = shown["question"], shown["tools"]
-    branches = phrases.read_knowledge(question, tools)
-    if branches:
-        forward = re.search(r"\b[Ff]or (?:\w+ )+?[^,]+, (?:find|look up|get|give me) the ", question) is not None
-        rewrite = phrases.nested_question if forward else phrases.forward_question
-        return {"question": rewrite(branches, rng)}
-    steps = phrases.read_steps(question)
-    if not steps:
-        return {"question": question}
-    schemas = {words(name): (name, one) for tool in tools for name, one in tool["parameters"]["properties"].items()}
-    changed: dict[tuple[str, str], str] = {}
-    texts = []
-    for step in steps:
-        told = []
-        for spoken, text in step.given.items():
-            if (spoken, text) not in changed:
-                name, schema = schemas.get(spoken, (spoken, {}))
-                value = sample_value(name, schema, rng)
-                changed[spoken, text] = phrases.given(spoken, text if value is None else value)
-            told.append(changed[spoken, text])
-        texts.append(_joined(step.clause, told))
-    return {"question": phrases.request_text(texts, [step.dependent for step in steps], rng)}
-
-
-def _joined(clause: str, told: Sequence[str]) -> str:
-    if not told:
-        return clause
-    return f"{clause} with {told[0] if len(told) == 1 else ', '.join(told[:-1]) + ' and ' + told[-1]}"
-
-
-WISHES = (
-    "Keep the answer to two sentences.",
-    "If a step fails for good, tell me which one and stop there.",
-    "Repeat every identifier exactly as you got it.",
-    "Do not change anything that I did not ask for.",
-)
-
-
-def complexity(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """A second entity for look-ups; for requests in steps a value for an optional parameter, else a further wish."""
-    question, tools = shown["question"], shown["tools"]
-    branches = phrases.read_knowledge(question, tools)
-    if branches:
-        first = branches[0]
-        keys = [key for key in example_keys(first.table, tools) if key not in {one.key for one in branches}]
-        if not keys:
-            return {"question": question}
-        return {"question": _knowledge_text([*branches, first._replace(key=rng.choice(keys))], rng)}
-    steps = phrases.read_steps(question)
-    by_clause = {phrases.clause(tool): tool for tool in tools}
-    open_choices = [
-        (n, name, schema)
-        for n, step in enumerate(steps)
-        if step.clause in by_clause
-        for name, schema in by_clause[step.clause]["parameters"]["properties"].items()
-        if name not in required(by_clause[step.clause]) and words(name) not in step.given
-    ]
-    texts = [_joined(step.clause, [phrases.given(name, text) for name, text in step.given.items()]) for step in steps]
-    if open_choices:
-        n, name, schema = rng.choice(open_choices)
-        value = sample_value(name, schema, rng)
-        if value is not None:
-            told = [phrases.given(one, text) for one, text in steps[n].given.items()]
-            texts[n] = _joined(steps[n].clause, [*told, phrases.given(name, value)])
-            return {"question": phrases.request_text(texts, [step.dependent for step in steps], rng)}
-    return {"question": f"{question} {rng.choice(WISHES)}"}
-
-
-INTRODUCTIONS: dict[str, tuple[str, ...]] = {
-    "polite": ("Good day, I am {who}; {because}.", "Hello, this is {who}. If it is no trouble: {because}."),
-    "brief": ("I am {who}, {because}.",),
-    "casual": ("Hi, {who} here, {because}.", "Hey! I am {who} and {because}."),
-}
-STYLES = {"polite": "polite", "warm": "polite", "careful": "polite", "precise": "polite", "exact": "polite",
-          "cheerful": "casual", "casual": "casual", "chatty": "casual", "curious": "casual",
-          "unsure": "casual"}  # fmt: skip
-
-
-def persona(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """An introduction in the person's voice before the request."""
-    person = shown["persona"]
-    texts = INTRODUCTIONS[STYLES.get(person["style"], "brief")]
-    introduction = rng.choice(texts).format(who=person["who"], because=person["because"])
-    return {"question": f"{introduction} {shown['question']}"}
-
-
 HANDLERS: dict[str, Callable[[Any, random.Random], dict[str, Any]]] = {
     "Graph: propose chains": propose,
     "Chains: vote": vote,
-    "Chains: describe": describe,
     "Chains: rebuild": rebuild,
-    "Tasks: write for a chain": write_chain,
-    "Tasks: write for a server": write_server,
-    "Tasks: diversity": diversity,
-    "Tasks: complexity": complexity,
-    "Tasks: persona": persona,
 }

@@ -11,6 +11,9 @@ r"""The language that the built-in task writer and the built-in agent share. Rul
    are asked for by label: forward ``For airport LHR, find the host city, then its home country. Also for country Spain,
    find the capital.`` or nested ``What is the home country of the host city of airport LHR and the capital of country
    Spain?``
+7. A later turn of the user asks for further steps with an opening of its own (DEPENDENT_FOLLOW_UPS need what was found
+   before, FREE_FOLLOW_UPS do not), for a look-up on what was found (``And what is the currency of that country?``), or
+   gives a value that was asked for (``Here it is: town "Lyme".``). Only a turn's first paragraph is in this language.
 """
 
 from __future__ import annotations
@@ -24,6 +27,11 @@ from typing import Any, NamedTuple
 OPENINGS = ("Please ", "I need you to ", "Can you help me? First ", "For a job today: ", "Here is what I want: ")
 DEPENDENT_LINKS = (", then use that result to ", ", and with what that gives ", "; from the outcome, ")
 FREE_LINKS = (", then ", "; after that, ", "; also ")
+
+DEPENDENT_FOLLOW_UPS = ("Thanks. Now use that result to ", "Good. From what you found, ")
+FREE_FOLLOW_UPS = ("Thanks. Next, I want you to ", "Good. Now ")
+VALUE_LEADS = ("Here it is: ", "Sorry, I forgot that: ")
+TOOL_IS_THERE = ("A tool for that was just added. Go on with it.", "There is a new tool for that now, try again.")
 
 FORWARD_LEADS = ("find", "look up", "get", "give me")
 NESTED_LEADS = (("What is ", "?"), ("Tell me ", "."), ("Please find ", "."), ("I want to know ", "."))
@@ -181,15 +189,30 @@ def step_text(tool: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 
 def request_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
     """A request of these steps; ``dependent[i]`` says that step i needs an earlier result."""
+    return _linked(OPENINGS, steps, dependent, rng)
+
+
+def follow_up_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
+    """A later turn that asks for these further steps."""
+    return _linked(DEPENDENT_FOLLOW_UPS if dependent[0] else FREE_FOLLOW_UPS, steps, dependent, rng)
+
+
+def _linked(
+    openings: Sequence[str], steps: Sequence[str], dependent: Sequence[bool], rng: random.Random
+) -> str:
     free = rng.choice(FREE_LINKS)
     needs = rng.choice(DEPENDENT_LINKS)
-    text = rng.choice(OPENINGS) + steps[0]
+    text = rng.choice(openings) + steps[0]
     for step, depends in zip(steps[1:], dependent[1:], strict=True):
         text += (needs if depends else free) + step
     return text + "."
 
 
-_OPENING = re.compile("|".join(re.escape(one) for one in sorted(OPENINGS, key=len, reverse=True)))
+_OPENING = re.compile(
+    "|".join(
+        re.escape(one) for one in sorted(OPENINGS + DEPENDENT_FOLLOW_UPS + FREE_FOLLOW_UPS, key=len, reverse=True)
+    )
+)
 _LINK = re.compile("|".join(re.escape(one) for one in sorted(DEPENDENT_LINKS + FREE_LINKS, key=len, reverse=True)))
 _GIVEN = re.compile(rf"(?:^|, | and )([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
 
@@ -202,7 +225,7 @@ def read_steps(question: str) -> list[StepText]:
         return []
     end = re.search(r"\.(?:\s|$)", masked[opening.end() :])
     stop = len(masked) if end is None else opening.end() + end.start()
-    cuts = [(opening.end(), opening.end(), False)]
+    cuts = [(opening.end(), opening.end(), opening.group() in DEPENDENT_FOLLOW_UPS)]
     for link in _LINK.finditer(masked, opening.end(), stop):
         cuts.append((link.start(), link.end(), link.group() in DEPENDENT_LINKS))
     ends = [start for start, _, _ in cuts[1:]] + [stop]
@@ -215,6 +238,19 @@ def _step(text: str, dependent: bool) -> StepText:
         return StepText(text.strip(), dependent, {})
     told = {name: _unquoted(value) for name, value in _GIVEN.findall(where.group(1))}
     return StepText(text[: where.start()].strip(), dependent, told)
+
+
+def value_text(parameter: str, value: Any, rng: random.Random) -> str:
+    """A turn that gives the value that was asked for."""
+    return f"{rng.choice(VALUE_LEADS)}{given(parameter, value)}."
+
+
+_VALUE_GIVEN = re.compile(rf"(?:{'|'.join(map(re.escape, VALUE_LEADS))})([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
+
+
+def read_value(text: str) -> dict[str, str]:
+    """The value that a turn gives, by its parameter's words; empty where it gives none."""
+    return {name: _unquoted(value) for name, value in _VALUE_GIVEN.findall(text)}
 
 
 def forward_question(branches: Sequence[Branch], rng: random.Random) -> str:
@@ -265,3 +301,21 @@ def _nested(text: str, entity: str) -> list[Branch]:
             labels = found.group(1).split(" of the ")
             branches.append(Branch(found.group(2), found.group(3), tuple(reversed(labels))))
     return branches
+
+
+class FollowUp(NamedTuple):
+    """A later turn's look-ups, which start from what was found: the kind of entity, and the labels as they are read."""
+
+    table: str
+    labels: tuple[str, ...]
+
+
+def look_up_follow_up(follow_up: FollowUp) -> str:
+    """``And what is the currency of the home country of that city?``"""
+    return f"And what is the {' of the '.join(reversed(follow_up.labels))} of that {follow_up.table}?"
+
+
+def read_look_up_follow_up(text: str) -> FollowUp | None:
+    """The look-ups that a later turn asks for; None where it asks for none."""
+    found = re.fullmatch(r"And what is the (.+) of that ([a-z][a-z_ ]*)\?", text.strip())
+    return found and FollowUp(found.group(2), tuple(reversed(found.group(1).split(" of the "))))

@@ -1,4 +1,4 @@
-"""What the built-in agent means to do: a request and the offered tools' documents -> ordered calls with their sources.
+"""What the built-in agent means to do: the user's turns and the offered tools' documents -> calls with their sources.
 
 A plan is made anew each turn from text alone, so it is the same in every turn of a conversation.
 """
@@ -34,40 +34,77 @@ class Planned(NamedTuple):
     arguments: dict[str, Given | Earlier]
     last: bool  # its result is part of the answer
     dependent: bool = False  # the request says that it needs an earlier result
+    turn: int = 0  # which of the user's turns asks for it
 
 
 class Plan(NamedTuple):
     steps: tuple[Planned, ...]
     knowledge: bool  # every value is the one ``result`` of a table look-up
 
-
-def plan(question: str, tools: Sequence[Tool]) -> Plan:
-    """The calls that a request asks for, in order; no steps where it is in no language known here."""
-    branches = phrases.read_knowledge(question, tools)
-    if branches:
-        return Plan(tuple(_lookups(branches, tools)), True)
-    told = phrases.read_steps(question)
-    return Plan(tuple(_step(step, tools) for step in told), False)
+    @property
+    def turn(self) -> int:
+        """The last of the user's turns that asks for something."""
+        return self.steps[-1].turn
 
 
-def _lookups(branches: Sequence[phrases.Branch], tools: Sequence[Tool]) -> Iterator[Planned]:
+def plan(said: Sequence[str], tools: Sequence[Tool]) -> Plan:
+    """The calls that the user's turns ask for, in order; no steps where they are in no language known here."""
+    if phrases.read_knowledge(said[0], tools):
+        steps: list[Planned] = []
+        for turn, text in enumerate(said):
+            steps += _lookups(phrases.read_knowledge(text, tools), tools, len(steps), turn)
+            follow_up = phrases.read_look_up_follow_up(text) if turn else None
+            if follow_up is not None:
+                steps += _further_lookups(follow_up, tools, len(steps), turn)
+        return Plan(tuple(steps), True)
+    told: list[tuple[int, phrases.StepText]] = []
+    for turn, text in enumerate(said):
+        if turn:
+            told = _with_value(told, phrases.read_value(text), tools)
+        told += [(turn, step) for step in phrases.read_steps(text)]
+    return Plan(tuple(_step(step, tools, turn) for turn, step in told), False)
+
+
+def _lookups(branches: Sequence[phrases.Branch], tools: Sequence[Tool], n: int, turn: int) -> Iterator[Planned]:
+    """Steps from number ``n`` on."""
     by_label = {(form.table, form.label): tool for tool in tools if (form := phrases.knowledge_form(tool))}
     by_label_alone = {label: (table, tool) for (table, label), tool in by_label.items()}
-    n = 0
     for branch in branches:
         for depth, label in enumerate(branch.labels):
             table, tool = by_label_alone.get(label, (branch.table, None))
             if depth == 0:
                 tool = by_label.get((branch.table, label))
             source: Given | Earlier = Given(branch.key) if depth == 0 else Earlier(n - 1)
-            yield Planned(tool["name"] if tool else None, label, {table: source}, depth == len(branch.labels) - 1)
+            last = depth == len(branch.labels) - 1
+            yield Planned(tool["name"] if tool else None, label, {table: source}, last, turn=turn)
             n += 1
 
 
-def _step(told: phrases.StepText, tools: Sequence[Tool]) -> Planned:
+def _further_lookups(asked: phrases.FollowUp, tools: Sequence[Tool], n: int, turn: int) -> Iterator[Planned]:
+    """Look-ups that go on from the latest result."""
+    for step in _lookups([phrases.Branch(asked.table, "", asked.labels)], tools, n, turn):
+        table = next(iter(step.arguments))
+        first = step.arguments[table] == Given("")
+        yield step._replace(arguments={table: Earlier(n - 1)}) if first else step
+
+
+def _with_value(
+    told: Sequence[tuple[int, phrases.StepText]], value: Mapping[str, str], tools: Sequence[Tool]
+) -> list[tuple[int, phrases.StepText]]:
+    """The steps with a value that was given later, where their tool takes it and nothing was given."""
+    filled = []
+    for turn, step in told:
+        tool = _tool_for(step, tools)
+        takes = {phrases.words(name) for name in tool["parameters"].get("properties", {})} if tool else set()
+        more = {name: text for name, text in value.items() if name in takes}
+        filled.append((turn, step._replace(given={**more, **step.given})))
+    return filled
+
+
+def _step(told: phrases.StepText, tools: Sequence[Tool], turn: int) -> Planned:
     tool = _tool_for(told, tools)
     if tool is None:
-        return Planned(None, told.clause, {}, True)
+        return Planned(None, told.clause, {}, True, turn=turn)
     properties, required = tool["parameters"].get("properties", {}), tool["parameters"].get("required", [])
     arguments: dict[str, Given | Earlier] = {}
     for name, schema in properties.items():
@@ -75,7 +112,7 @@ def _step(told: phrases.StepText, tools: Sequence[Tool]) -> Planned:
             arguments[name] = Given(phrases.value_of(told.given[phrases.words(name)], schema))
         elif name in required:
             arguments[name] = Earlier(None)
-    return Planned(tool["name"], told.clause, arguments, True, told.dependent)
+    return Planned(tool["name"], told.clause, arguments, True, told.dependent, turn)
 
 
 def _tool_for(told: phrases.StepText, tools: Sequence[Tool]) -> Tool | None:
