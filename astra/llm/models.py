@@ -124,7 +124,10 @@ class Models:
             return Client(BuiltinTransport(), self.settings, meter, self.loop, store, keeps=False)
         if store is not None and os.environ.get(REPLAY):
             return Client(Replay(self.stage), self.settings, meter, self.loop, store)
-        return Client(TRANSPORTS[model.transport](role, store), self.settings, meter, self.loop, store)
+        transport = TRANSPORTS[model.transport](role, store)
+        if isinstance(transport, OpenAITransport):
+            transport.check(model.name)
+        return Client(transport, self.settings, meter, self.loop, store)
 
     def store(self) -> ReplyStore:
         """The kept replies."""

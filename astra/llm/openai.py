@@ -2,6 +2,9 @@
 
 Address and key come from the environment: OPENAI_BASE_URL and OPENAI_API_KEY, or ASTRA_<ROLE>_BASE_URL and
 ASTRA_<ROLE>_API_KEY for one role. An address may carry a query (``?api-version=...``), as Azure's gateways want.
+
+Requests go over aiohttp: the pool of the openai package's own client looks through all connections for each request,
+which at 256 connections costs many times the request itself (bench/endpoint.py measures it beside ours).
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from astra.llm.reply import clean_value
 from astra.llm.types import Completion, Request
 
 if TYPE_CHECKING:
-    import openai
+    import aiohttp
 
+CHECK_S = 10.0
 IN_A_ROW = 5  # bad requests or cut prompts one after the other: it is the set-up, not the record
 REMEDY = {
     "prompt_truncated": "Raise the context size on the server",
@@ -57,6 +61,17 @@ class Address:
         return cls(url, key)
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What authorises a request; gateways with ``api-version`` want the key under a name of their own too."""
+        bearer = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        return bearer | ({"api-key": self.key} if "api-version" in self.url else {})
+
+    @property
+    def chat_url(self) -> str:
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/chat/completions", parts.query, ""))
+
+    @property
     def shown(self) -> str:
         """The address without a name, password or query."""
         parts = urlsplit(self.url)
@@ -74,7 +89,7 @@ class OpenAITransport:
     """One endpoint. It asks once per ``send``; the client repeats."""
 
     address: Address
-    http_client: Any = None  # an httpx2.AsyncClient, for tests
+    session: Any = None  # an aiohttp.ClientSession of one's own, e.g. for tests
     dialect: Dialect = field(default_factory=Dialect)
     remember: Callable[[Dialect], None] = lambda _: None
     settled: bool = False  # whether the dialect is known to work for structured output
@@ -82,25 +97,25 @@ class OpenAITransport:
     _in_a_row: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
     _lock: asyncio.Lock | None = None
-    _openai: openai.AsyncOpenAI | None = None
+    _open: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Completion:
         """One reply. Raises RequestRefused, EndpointUnavailable, or Transient where asking again may help."""
-        client = self._client()
+        session = self._session()
         assert self._lock is not None
         if request.json_schema is None or self.settled:
-            return await self._negotiated(client, request)
+            return await self._negotiated(session, request)
         async with self._lock:  # the first finds out which structured output the server takes, the others wait for it
             if not self.settled:
-                return await self._negotiated(client, request)
-        return await self._negotiated(client, request)
+                return await self._negotiated(session, request)
+        return await self._negotiated(session, request)
 
-    async def _negotiated(self, client: openai.AsyncOpenAI, request: Request) -> Completion:
+    async def _negotiated(self, session: aiohttp.ClientSession, request: Request) -> Completion:
         names = tuple(tool.name for tool in request.tools)
         dialect = dataclasses.replace(self.dialect, plain_tools=names in self._plain_tools)
         while True:
             try:
-                completion = read_completion(await self._post(client, request, dialect), request)
+                completion = read_completion(await self._post(session, request, dialect), request)
                 check_prompt(request, completion)
                 break
             except BadRequest as refusal:
@@ -142,52 +157,91 @@ class OpenAITransport:
                 f"{REMEDY[reason]}, then: dvc repro"
             )
 
-    async def _post(self, client: openai.AsyncOpenAI, request: Request, dialect: Dialect) -> str:
+    async def _post(self, session: aiohttp.ClientSession, request: Request, dialect: Dialect) -> str:
         """The reply's body. Raises BadRequest and what ``send`` raises."""
-        import openai
+        import aiohttp
 
-        body = dialect.body(request)
         try:
-            try:
-                raw = await client.post("/chat/completions", body=body, cast_to=str)
-            except UnicodeEncodeError:  # a lone surrogate, e.g. in a tool result that was cut within a character
-                raw = await client.post("/chat/completions", body=clean_value(body), cast_to=str)
-        except openai.APIStatusError as error:
-            error_for(error.status_code, self._said(error), error.response.headers, self._who(request))
-        except openai.APIConnectionError as error:
-            detail = self.address.without_key(f"{error.message} {error.__cause__ or ''}".strip())
-            raise Transient(None, f"{self.address.shown}: {detail}") from None
-        return self.address.without_key(raw)
+            async with session.post(
+                self.address.chat_url, data=_encoded(dialect.body(request)), allow_redirects=False
+            ) as response:
+                status, headers, raw = response.status, response.headers, await response.read()
+        except aiohttp.InvalidURL as error:
+            raise EndpointUnavailable(
+                f"{self.address.shown}: no address: {self.address.without_key(str(error))}"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            detail = f"{self.address.shown}: {type(error).__name__}: {self.address.without_key(str(error))}"
+            unknown = isinstance(error, aiohttp.ClientConnectorDNSError)  # a mistyped name does not come back
+            raise Transient(None, detail, attempts=3 if unknown else None) from None
+        text = self.address.without_key(raw.decode("utf-8", "replace"))
+        if 300 <= status < 400:
+            moved = headers.get("location", "elsewhere")
+            raise EndpointUnavailable(f"{self._who(request)}: moved to {moved}; name that address and repeat dvc repro")
+        if status != 200:
+            error_for(status, _said(text), headers, self._who(request))
+        return text
 
     def _who(self, request: Request) -> str:
         return f"{self.address.shown}, model {request.model.name}"
 
-    def _said(self, error: openai.APIStatusError) -> str:
-        body: Any = error.body
-        text = json.dumps(body, ensure_ascii=False)[:500] if isinstance(body, dict) else error.message[:300]
-        return self.address.without_key(" ".join(re.sub(r"<[^<>]*>", " ", text).split()))
-
-    def _client(self) -> openai.AsyncOpenAI:
-        """A connection pool of the running event loop."""
-        import openai
+    def _session(self) -> aiohttp.ClientSession:
+        """Connections of the running event loop; as many as the client above has slots."""
+        import aiohttp
 
         loop = asyncio.get_running_loop()
-        if self._openai is None or self._loop is not loop:
+        if self._open is None or self._loop is not loop:
             self._loop, self._lock = loop, asyncio.Lock()
-            parts = urlsplit(self.address.url)
-            query = dict(parse_qsl(parts.query))
-            self._openai = openai.AsyncOpenAI(
-                base_url=urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")),
-                api_key=self.address.key,
-                default_query=query or None,
-                default_headers={"api-key": self.address.key} if "api-version" in query else None,
-                max_retries=0,
-                timeout=None,  # the client above keeps the time
-                http_client=self.http_client,
+            self._open = self.session or aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),  # the client above keeps the time
+                headers=self.address.headers,
+                trust_env=True,
             )
-        return self._openai
+        return self._open
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._openai is not None and self.http_client is None:
-            await self._openai.close()
+        if self._open is not None and self.session is None:
+            await self._open.close()
+
+    def check(self, model: str) -> None:
+        """Raises EndpointUnavailable where the endpoint's list of models says that nothing can come of it.
+
+        A server without such a list, or that is not up yet, is left to the first request.
+        """
+        import openai
+
+        parts = urlsplit(self.address.url)
+        client = openai.OpenAI(
+            base_url=urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), api_key=self.address.key,
+            default_query=dict(parse_qsl(parts.query)) or None, default_headers=self.address.headers, max_retries=0,
+            timeout=CHECK_S,
+        )  # fmt: skip
+        try:
+            with client:
+                names = [one.id for one in client.models.list()]
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            said = self.address.without_key(" ".join(str(error).split())[:300])
+            raise EndpointUnavailable(
+                f"{self.address.shown}: the key is not taken: {said}. Export the right one"
+            ) from None
+        except (openai.OpenAIError, ValueError, AttributeError, TypeError):
+            return
+        if names and model not in names:
+            known = ", ".join(names[:20])
+            raise EndpointUnavailable(
+                f"{self.address.shown} has no model {model!r}; it has: {known}. Name one of them in params.yaml"
+            )
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a lone surrogate, e.g. in a tool result that was cut within a character
+        return json.dumps(clean_value(body), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _said(text: str) -> str:
+    """What an error body says, without its markup."""
+    return " ".join(re.sub(r"<[^<>]*>", " ", text).split())[:500]

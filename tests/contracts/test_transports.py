@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
 import pytest
 
 from astra.llm import TRANSPORTS
@@ -17,6 +16,7 @@ from astra.llm.openai import Address, OpenAITransport
 from astra.llm.types import Completion, ModelParams, Request, Transport
 from astra.prompts import render
 from astra.records import Message
+from tests.llm.test_openai import Server
 
 MODEL = ModelParams(transport="builtin", name="m", temperature=0.7, max_tokens=512)
 SHOWN = {
@@ -26,19 +26,18 @@ SHOWN = {
 }
 
 
-def served(asked: httpx2.Request) -> httpx2.Response:
+def served(body: dict[str, Any]) -> tuple[int, Any]:
     """An endpoint that refuses what has no title line, as the built-in teacher does."""
-    text = json.loads(asked.content)["messages"][0]["content"]
+    text = body["messages"][0]["content"]
     if not text.startswith("# "):
-        return httpx2.Response(400, json={"error": {"message": "maximum context length exceeded"}})
+        return 400, {"error": {"message": "maximum context length exceeded"}}
     message = {"role": "assistant", "content": '{"chain": ["f"]}'}
     usage = {"prompt_tokens": len(text) // 4, "completion_tokens": 4}
-    return httpx2.Response(200, json={"choices": [{"finish_reason": "stop", "message": message}], "usage": usage})
+    return 200, {"choices": [{"finish_reason": "stop", "message": message}], "usage": usage}
 
 
 def endpoint() -> Transport:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(served))
-    return OpenAITransport(Address("http://model.test/v1", "k"), http_client=http)
+    return OpenAITransport(Address("http://model.test/v1", "k"), session=Server(served))
 
 
 MEMBERS: dict[str, Callable[[], Transport]] = {"builtin": BuiltinTransport, "openai": endpoint}

@@ -8,7 +8,6 @@ import email.utils
 import json
 from typing import Any
 
-import httpx2
 import pytest
 
 from astra.llm.completions import retry_after
@@ -34,31 +33,51 @@ def good(content: str | None = "fine", finish: str = "stop", prompt_tokens: int 
     return {"choices": [choice], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 2}}
 
 
+class Reply:
+    """A response as aiohttp gives it."""
+
+    def __init__(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        self.status = status
+        self.headers = headers or {}
+        self.body = body if isinstance(body, str) else json.dumps(body)
+
+    async def read(self) -> bytes:
+        return self.body.encode()
+
+    async def __aenter__(self) -> Reply:
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
 class Server:
-    """Answers with what a rule says of the request's body, and keeps the bodies."""
+    """Stands where aiohttp's session does: answers with what a rule says of the body, and keeps what it was sent."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule
         self.bodies: list[dict[str, Any]] = []
+        self.urls: list[str] = []
 
-    def __call__(self, asked: httpx2.Request) -> httpx2.Response:
-        self.bodies.append(json.loads(asked.content))
-        status, body = self.rule(self.bodies[-1])
-        return httpx2.Response(status, text=body) if isinstance(body, str) else httpx2.Response(status, json=body)
+    def post(self, url: str, data: bytes, allow_redirects: bool) -> Reply:
+        assert not allow_redirects
+        self.urls.append(url)
+        self.bodies.append(json.loads(data))
+        return Reply(*self.rule(self.bodies[-1]))
 
 
 def send(server: Server, *requests: Request, transport: OpenAITransport | None = None) -> list[Completion | Exception]:
     async def all_of_them() -> list[Completion | Exception]:
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
-            opened = transport or OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"))
-            opened.http_client = http
-            outcomes: list[Completion | Exception] = []
-            for one in requests:
-                try:
-                    outcomes.append(await opened.send(one))
-                except (RequestRefused, EndpointUnavailable, Transient) as error:
-                    outcomes.append(error)
-            return outcomes
+        opened = transport or OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"))
+        opened.session = server
+        outcomes: list[Completion | Exception] = []
+        for one in requests:
+            try:
+                outcomes.append(await opened.send(one))
+            except (RequestRefused, EndpointUnavailable, Transient) as error:
+                outcomes.append(error)
+        return outcomes
 
     return asyncio.run(all_of_them())
 
@@ -283,18 +302,13 @@ def test_no_credit_left_stops_at_once_although_its_status_is_429():
 
 
 def test_many_requests_at_once_find_the_form_once_and_skip_none():
-    class Late(Server):
-        def __call__(self, asked: httpx2.Request) -> httpx2.Response:
-            return super().__call__(asked)
-
-    server = Late(lambda body: (400, {"error": {"message": "response_format json_schema is not available"}})
-                  if body.get("response_format", {}).get("type") == "json_schema" else (200, good()))  # fmt: skip
+    server = Server(lambda body: (400, {"error": {"message": "response_format json_schema is not available"}})
+                    if body.get("response_format", {}).get("type") == "json_schema" else (200, good()))  # fmt: skip
 
     async def at_once() -> OpenAITransport:
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http:
-            transport = OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"), http_client=http)
-            await asyncio.gather(*(transport.send(request(str(n), json_schema=SCHEMA)) for n in range(16)))
-            return transport
+        transport = OpenAITransport(Address("http://judge.test/v1", "key-of-the-test-1"), session=server)
+        await asyncio.gather(*(transport.send(request(str(n), json_schema=SCHEMA)) for n in range(16)))
+        return transport
 
     transport = asyncio.run(at_once())
     assert transport.dialect.form == "json_object"
@@ -353,14 +367,15 @@ def test_an_address_that_is_none_is_told_at_once(monkeypatch, url):
 
 
 def test_a_query_in_the_address_goes_with_every_request_as_gateways_want():
-    seen: list[httpx2.Request] = []
+    server = Server(lambda _: (200, good()))
+    address = Address("http://gate.test/openai/?api-version=2026-01", "key-of-the-test-1")
+    send(server, request(), transport=OpenAITransport(address))
+    assert server.urls == ["http://gate.test/openai/chat/completions?api-version=2026-01"]
+    assert address.headers["api-key"] == "key-of-the-test-1"
+    assert "api-key" not in Address("http://judge.test/v1", "key-of-the-test-1").headers
 
-    class Seen(Server):
-        def __call__(self, asked: httpx2.Request) -> httpx2.Response:
-            seen.append(asked)
-            return super().__call__(asked)
 
-    transport = OpenAITransport(Address("http://gate.test/openai?api-version=2026-01", "key-of-the-test-1"))
-    send(Seen(lambda _: (200, good())), request(), transport=transport)
-    assert str(seen[0].url) == "http://gate.test/openai/chat/completions?api-version=2026-01"
-    assert seen[0].headers["api-key"] == "key-of-the-test-1"
+def test_a_redirect_is_told_and_never_followed_with_the_key():
+    found = send(Server(lambda _: (307, "", {"location": "http://other.test/v1"})), request())[0]
+    assert isinstance(found, EndpointUnavailable)
+    assert "http://other.test/v1" in str(found)
