@@ -79,15 +79,23 @@ class Contract:
 def read_records(path: Path | str, kind: type[R]) -> Iterator[R]:
     """The records of a JSONL file, validated one by one.
 
-    Raises BadRecord with file, line, field and value on the first line that does not fit.
+    Raises BadRecord with file, line, field and value on the first line that does not fit or repeats an id.
     """
     path = Path(path)
     if not path.is_file():
         raise BadRecord(f"{path}: no such file. Run the stage that writes it: dvc repro {path}")
+    first_lines: dict[str, int] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield kind.model_validate_json(line)
+                record = kind.model_validate_json(line)
+                record_id = None if kind is Reject else getattr(record, "id", None)  # one thing can fail twice
+                if record_id is not None and first_lines.setdefault(record_id, number) != number:
+                    raise BadRecord(
+                        f"{path}:{number}: id {record_id!r} is that of line {first_lines[record_id]} too. Rerun the "
+                        f"stage that writes it: dvc repro -f {path}"
+                    )
+                yield record
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"]) or "the line"
@@ -207,9 +215,7 @@ class Run:
         """The flags on the command line: --estimate for a stage that asks models, and the contract's own."""
         known = dict(self.contract.flags)
         if self.contract.replies is not None:
-            known["estimate"] = (
-                "say how many calls a run would make and what they would cost; ask and write nothing"
-            )
+            known["estimate"] = "say how many calls a run would make and what they would cost; ask and write nothing"
         parser = argparse.ArgumentParser(prog=f"python -m stages.{self.contract.name}")
         for flag, meaning in known.items():
             parser.add_argument(f"--{flag}", action="store_true", help=meaning)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from astra.records import Reject, Section
+from astra.records import Reject, Section, Task
 from astra.stage import BadParams, BadRecord, Contract, Run, StageError, load_params, read_records, write_records
 
 
@@ -199,3 +199,46 @@ def test_an_interrupted_stage_says_so_without_a_traceback(workspace, capsys):
         raise KeyboardInterrupt
     assert stopped.value.code == 130
     assert capsys.readouterr().err.startswith("demo: interrupted")
+
+
+@pytest.mark.parametrize("value", ["true", "{rate: 0.5, count: false}"])
+def test_true_is_no_number(workspace, value):
+    text = f"seed: 3\ndemo: {value}\n" if value[0] == "{" else f"seed: 3\ndemo: {{rate: {value}, count: 2}}\n"
+    (workspace / "params.yaml").write_text(text)
+    with pytest.raises(BadParams, match=r"demo\.(rate|count).*true and false are no values"):
+        load_params(CONTRACT.params)
+
+
+def test_a_repeated_id_is_named_with_both_of_its_lines(workspace):
+    task = {"id": "task-1", "server_ids": ["s"], "chain_id": None, "question": "q", "target_tools": ["t"], "origin": "server",
+            "augmentation": "none", "quality": {}}  # fmt: skip
+    (workspace / "tasks.jsonl").write_text("\n".join(json.dumps(one) for one in (task, {**task, "id": "b"}, task)))
+    with pytest.raises(BadRecord, match=r"tasks\.jsonl:3: id 'task-1' is that of line 1 too"):
+        list(read_records("tasks.jsonl", Task))
+
+
+def test_a_flag_that_a_stage_does_not_know_is_refused(workspace):
+    with pytest.raises(SystemExit), Run(CONTRACT, ("--estimate",)):
+        pass
+
+
+ASKING = Contract(
+    name="demo",
+    reads={},
+    writes={"others": "data/demo/out.jsonl"},
+    params={"models.judge": dict},
+    settings={"demo": Params},
+)
+
+
+def test_an_estimate_reads_and_counts_and_writes_nothing(workspace, capsys):
+    (workspace / "params.yaml").write_text("models: {judge: {}}\ndemo: {rate: 0.5, count: 2}\n")
+    with Run(ASKING, ("--estimate",)) as run:
+        assert run.settings["demo"].count == 2
+        run.n_in = 1
+        run.n_out = run.write("others", [Reject(id="a", reason="b", detail="c")])
+        run.write_replies([])
+        run.usage = "3 calls"
+    assert not (workspace / "data").exists()
+    assert not (workspace / "metrics").exists()
+    assert capsys.readouterr().err == "3 calls\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class Record(BaseModel):
@@ -26,9 +26,22 @@ def content_id(kind: str, *parts: Any) -> str:
 
 
 class Section(BaseModel):
-    """One section of params.yaml. Unknown keys are errors; ``1e-05`` read as text becomes a number again."""
+    """One section of params.yaml. Unknown keys are errors, ``true`` is no number, ``1e-05`` read as text is one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        values = value.values() if isinstance(value, dict) else [value]
+        if any(isinstance(one, bool) for one in values) and not _takes_bool(annotation):
+            raise ValueError("true and false are no values of this key")
+        return value
+
+
+def _takes_bool(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_bool(part) for part in get_args(annotation))
 
 
 class Unavailable(Exception):
