@@ -12,6 +12,7 @@ from astra.llm.errors import EndpointUnavailable, RequestRefused, Transient
 from astra.llm.gate import Gate
 from astra.llm.loop import Loop
 from astra.llm.meter import Meter
+from astra.llm.reply import is_repaired
 from astra.llm.store import ReplyStore, request_key
 from astra.llm.structured import Reader, ask_structured
 from astra.llm.tool_text import with_calls
@@ -50,6 +51,7 @@ class Client:
         try:
             completion = await self._reply(request)
             self.meter.count(completion)
+            self.meter.repaired += request.json_schema is not None and is_repaired(completion.content or "")
             _check_answered(completion)
         except RequestRefused as refusal:
             self.meter.refused[refusal.reason] += 1

@@ -78,6 +78,7 @@ class Meter:
     calls: int = 0
     cached: int = 0
     retries: int = 0
+    repaired: int = 0  # JSON replies that had to be mended
     prompt_tokens: int = 0
     completion_tokens: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -106,6 +107,8 @@ class Meter:
             "completion_tokens": self.completion_tokens,
             "cost_usd": round(self.cost_usd, 6),
         }
+        if self.repaired:
+            found["repaired"] = self.repaired
         if self.refused:
             found["refused"] = dict(sorted(self.refused.items()))
         return found

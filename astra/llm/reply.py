@@ -52,6 +52,14 @@ def read_json(text: str) -> Parsed:
     return found
 
 
+def is_repaired(text: str) -> bool:
+    """Whether a reply holds JSON that has to be mended."""
+    try:
+        return read_json(text).repaired
+    except ReplyInvalid:
+        return False
+
+
 def validate(model: type[M], value: Any) -> M:
     """The value as a model. Raises ReplyInvalid with the first field that does not fit."""
     try:

@@ -328,3 +328,9 @@ def test_memory_stays_bounded_however_many_replies_pass():
                 if isinstance(one, Completion))  # fmt: skip
     assert total == 400_000_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+
+
+def test_json_that_had_to_be_mended_is_counted_hc_013():
+    client = client_of(Script('{"a": 1,}', '{"a": 1}', "prose"), concurrency=1)
+    client.ask_all([request("x", json_schema={"type": "object"})] * 3)
+    assert client.metrics()["repaired"] == 1
