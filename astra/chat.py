@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl.chat_template_utils import get_training_chat_template
@@ -68,6 +69,16 @@ class Encoded(NamedTuple):
     mask: list[int]
 
 
+class Carried(NamedTuple):
+    """What a template renders of an assistant's turns, found by rendering made-up ones."""
+
+    calls: bool
+    calls_as_text: bool
+    past_reasoning: bool
+    inner_reasoning: bool
+    last_reasoning: bool
+
+
 class Chat:
     """A tokenizer with the template that training and rollouts share."""
 
@@ -76,6 +87,7 @@ class Chat:
         self.end = int(tokenizer.eos_token_id)
         self.pad = int(tokenizer.pad_token_id)
         self.template = _training_template(tokenizer)
+        self.carried = _carried(tokenizer, self.template)
         self.results = lru_cache(maxsize=65536)(self._results)
 
     @classmethod
@@ -93,24 +105,55 @@ class Chat:
         self.tokenizer.save_pretrained(str(folder))
 
     def encode(self, conversations: Sequence[Sequence[Message]], tools: Sequence[Sequence[ToolSpec]]) -> list[Encoded]:
-        """Each conversation as the template renders it, with the template's generation mask."""
+        """Each conversation as the template renders it, with the template's generation mask.
+
+        Raises NotTrainable for one that the template refuses, or renders without its reasoning or its calls.
+        """
         encoded = []
         for messages, specs in zip(conversations, tools, strict=True):
-            out = self.tokenizer.apply_chat_template(
-                [_plain(message) for message in messages],
-                tools=[spec.openai() for spec in specs] or None,
-                chat_template=self.template,
-                tokenize=True,
-                return_dict=True,
-                return_assistant_tokens_mask=True,
-            )
+            plain = [self._plain(message) for message in messages]
+            self._refuse_losses(messages)
+            try:
+                out = self.tokenizer.apply_chat_template(
+                    plain,
+                    tools=[spec.openai() for spec in specs] or None,
+                    chat_template=self.template,
+                    tokenize=True,
+                    return_dict=True,
+                    return_assistant_tokens_mask=True,
+                )
+            except TemplateError as error:
+                raise NotTrainable("template_refuses", str(error)) from None
             ids = list(out["input_ids"])
             encoded.append(Encoded(ids, _until_end(ids, out["assistant_masks"], self.end)))
         return encoded
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Ids up to where the assistant's next turn begins."""
-        return self._ids([_plain(message) for message in messages], tools, generate=True)
+        return self._ids([self._plain(message) for message in messages], tools, generate=True)
+
+    def _plain(self, message: Message) -> dict[str, Any]:
+        """The message for the template: arguments as an object, so that ``tojson`` does not encode a string again.
+
+        A template that prints arguments as they are gets them as JSON text: it would print an object as Python does.
+        """
+        plain = message.openai()
+        for call in plain.get("tool_calls", ()):
+            arguments = _arguments(call["function"]["arguments"])
+            call["function"]["arguments"] = _as_text(arguments) if self.carried.calls_as_text else arguments
+        return plain
+
+    def _refuse_losses(self, messages: Sequence[Message]) -> None:
+        """Raises NotTrainable where the template would drop what the assistant thought or called."""
+        if not self.carried.calls and any(message.tool_calls for message in messages):
+            raise NotTrainable("calls_lost", "the chat template renders no tool calls: take a model that has tool use")
+        lost, thought = _reasoning_lost(messages, self.carried)
+        if lost:
+            raise NotTrainable(
+                "reasoning_lost",
+                f"the chat template drops the reasoning of {lost} of {thought} turns: take a template that keeps it, "
+                "or trajectories without reasoning",
+            )
 
     def _ids(self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec], generate: bool) -> list[int]:
         ids = self.tokenizer.apply_chat_template(
@@ -129,7 +172,8 @@ class Chat:
         Taken as the difference of two renderings of a dummy conversation, so that what the model wrote is never
         tokenised again.
         """
-        call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+        arguments: Any = "{}" if self.carried.calls_as_text else {}
+        call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
         opening: list[dict[str, Any]] = [
             {"role": "user", "content": "u"},
             {"role": "assistant", "content": "a", "tool_calls": [call]},
@@ -195,14 +239,6 @@ def _function(text: str) -> FunctionCall:
     return FunctionCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    """The message for a template: arguments as an object, so that ``tojson`` does not encode a string again."""
-    plain = message.openai()
-    for call in plain.get("tool_calls", ()):
-        call["function"]["arguments"] = _arguments(call["function"]["arguments"])
-    return plain
-
-
 def _arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -211,6 +247,69 @@ def _arguments(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise NotTrainable("bad_arguments", f"arguments are not an object: {text[:80]}")
     return value
+
+
+def _as_text(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _reasoning_lost(messages: Sequence[Message], carried: Carried) -> tuple[int, int]:
+    """Turns whose reasoning the template drops, of all turns that have some."""
+    asked = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
+    thought = [place for place, message in enumerate(messages) if message.role == "assistant" and message.reasoning]
+    kept = (
+        carried.past_reasoning if place < asked else carried.inner_reasoning if messages[place].tool_calls
+        else carried.last_reasoning
+        for place in thought
+    )  # fmt: skip
+    return sum(not one for one in kept), len(thought)
+
+
+_THOUGHTS = ("zeroth idea", "later idea")
+
+
+def _carried(tokenizer: PreTrainedTokenizerFast, template: str) -> Carried:
+    """Render made-up conversations and look what is there."""
+    user = {"role": "user", "content": "u"}
+    said = [{"role": "assistant", "content": "a", "reasoning_content": thought} for thought in _THOUGHTS]
+    past = _rendered(tokenizer, template, [user, said[0], user, said[1]])
+    as_object, as_text = (
+        _rendered(
+            tokenizer,
+            template,
+            [
+                user,
+                {**said[0], "content": "", "tool_calls": [_made_up_call(arguments)]},
+                {"role": "tool", "name": "f", "tool_call_id": "c", "content": "r"},
+                said[1],
+            ],
+        )
+        for arguments in ({"key": "probed value"}, '{"key": "probed value"}')
+    )
+    printed_as_python = "{'key':" in as_object
+    calls_as_text = (printed_as_python or "probed value" not in as_object) and '{"key": "probed value"}' in as_text
+    inner = as_text if calls_as_text else as_object
+    return Carried(
+        calls="probed value" in inner,
+        calls_as_text=calls_as_text,
+        past_reasoning=_THOUGHTS[0] in past,
+        inner_reasoning=_THOUGHTS[0] in inner,
+        last_reasoning=_THOUGHTS[1] in past,
+    )
+
+
+def _made_up_call(arguments: Any) -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def _rendered(tokenizer: PreTrainedTokenizerFast, template: str, messages: list[dict[str, Any]]) -> str:
+    """The text of a made-up conversation; nothing where the template refuses it."""
+    document = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": document}]
+    try:
+        return str(tokenizer.apply_chat_template(messages, tools=tools, chat_template=template, tokenize=False))
+    except (TemplateError, TypeError, ValueError):  # TypeError, ValueError: a filter that wants arguments otherwise
+        return ""
 
 
 def _training_template(tokenizer: PreTrainedTokenizerFast) -> str:

@@ -25,6 +25,7 @@ import torch
 from pydantic import Field
 
 from astra.chat import Chat, Encoded
+from astra.decontamination.report import read_report
 from astra.environments import EnvironmentUnavailable
 from astra.records import Arena, Rollout, Section
 from astra.rewards import REWARDS, Reward, precision, recall
@@ -50,7 +51,12 @@ class Params(Section):
 
 CONTRACT = Contract(
     name="rl",
-    reads={"model": "models/sft", "arenas": "data/merge/arenas.jsonl", "rows": "data/sft/train.parquet"},
+    reads={
+        "model": "models/sft",
+        "arenas": "data/merge/arenas.jsonl",
+        "rows": "data/sft/train.parquet",
+        "decontamination": "data/sft/decontamination.json",
+    },
     writes={"model": "models/rl", "control": "models/control", "rollouts": "data/rl/rollouts.jsonl"},
     params={"seed": int, "rl": Params, "sft.schedule": Schedule, "policy.threads": int},
     plots=("plots/rl.csv",),
@@ -212,7 +218,15 @@ def main() -> None:
         if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
             raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
         run.need_folders("model")
-        arenas = [arena for arena in run.read("arenas", Arena) if arena.split == "train"]
+        report = read_report(run.path("decontamination"))
+        if report is None:
+            raise StageError(
+                f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft"
+            )
+        like_a_benchmark = report.worst.keys()
+        training = [arena for arena in run.read("arenas", Arena) if arena.split == "train"]
+        arenas = [arena for arena in training if arena.id not in like_a_benchmark]
+        run.metrics["arenas"] = {"used": len(arenas), "like_a_benchmark": len(training) - len(arenas)}
         if not arenas:
             raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
         torch.manual_seed(seed)

@@ -27,10 +27,13 @@ import torch
 from pydantic import Field
 
 from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Encoded, NotTrainable, build_tokenizer
+from astra.decontamination.check import TrainingRow, decontaminate, digest_of
+from astra.decontamination.report import clearance, reject_detail
+from astra.decontamination.settings import Decontaminating
 from astra.records import Arena, Message, Scorecard, Section, ToolSpec, Trajectory
 from astra.sandbox import open_sandbox
 from astra.splits import Heldout, of_messages
-from astra.stage import Contract, Run, StageError
+from astra.stage import Contract, Run, StageError, write_json
 from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate, label_of
 from astra.training.distractors import Distractors, Mixing
 from astra.training.episodes import Case
@@ -48,6 +51,7 @@ class Params(Section):
     max_untrainable: float = Field(
         ge=0, le=1, description="Share of rows without a trainable token that stops the stage."
     )
+    decontamination: Decontaminating
     demonstrations: Demonstrations
     distractors: Mixing = Field(description="Tools mixed into demonstrations.")
     schedule: Schedule
@@ -60,10 +64,40 @@ CONTRACT = Contract(
         "scorecards": "data/score/scorecards.jsonl",
         "arenas": "data/merge/arenas.jsonl",
     },
-    writes={"base": "models/base", "model": "models/sft", "rows": "data/sft/train.parquet"},
+    writes={
+        "base": "models/base",
+        "model": "models/sft",
+        "rows": "data/sft/train.parquet",
+        "decontamination": "data/sft/decontamination.json",
+    },
     params={"seed": int, "policy": Policy, "sft": Params},
     plots=("plots/sft.csv",),
 )
+
+
+def clear(
+    run: Run, trajectories: Sequence[Trajectory], arenas: Sequence[Arena], how: Decontaminating
+) -> tuple[list[Trajectory], list[Arena]]:
+    """Trajectories and training arenas that are not too like a benchmark's cases; the report is an output.
+
+    Raises NotDecontaminated where a benchmark was neither looked at nor waived. A trajectory that is a hit is a reject;
+    an arena that is one is in no demonstration, and rl leaves it out by the same report.
+    """
+    training = [
+        TrainingRow(arena.id, (arena.question,), tuple(tool.spec for tool in arena.tools))
+        for arena in arenas
+        if arena.split == "train"
+    ]
+    rows = [*(TrainingRow.of(one) for one in trajectories), *training]
+    report = decontaminate(rows, how)
+    run.metrics |= clearance(report, how, digest_of(rows))
+    write_json(run.path("decontamination"), report.model_dump(mode="json"))
+    worst = report.worst
+    for one in trajectories:
+        if one.id in worst:
+            hit = worst[one.id]
+            run.reject(one.id, f"benchmark_{hit.kind}", reject_detail(hit))
+    return [one for one in trajectories if one.id not in worst], [one for one in arenas if one.id not in worst]
 
 
 class Row(NamedTuple):
@@ -227,9 +261,10 @@ def main() -> None:
         trajectories = run.read("trajectories", Trajectory)
         scores = {card.trajectory_id: card.overall for card in run.read("scorecards", Scorecard)}
         heldout = Heldout.of(arenas)
+        run.n_in = len(trajectories) + params.demonstrations.count
+        trajectories, arenas = clear(run, trajectories, arenas, params.decontamination)
         rows = worth_imitating(run, trajectories, scores, params.min_score, heldout)
         planned = params.demonstrations.count
-        run.n_in = len(trajectories) + planned
         training = [arena for arena in arenas if arena.split == "train"]
         rows += show_in_arenas(run, training, planned, params, seed, heldout)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -79,9 +80,19 @@ class Address:
 
     def without_key(self, text: str) -> str:
         """A text with the key blotted out: some servers repeat it. Words that could be ordinary text are left."""
-        if self.key in text and len(self.key) >= 8 and not self.key.isalpha():
-            return text.replace(self.key, "[key]")
-        return text
+        if len(self.key) < 8 or self.key.isalpha():
+            return text
+        return self._pattern.sub("[key]", text)
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """The key as it is, and as JSON writers escape it: what is no letter or digit may stand behind a backslash or
+        as its code.
+        """
+        letters = (
+            re.escape(one) if one.isalnum() else rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self.key
+        )
+        return re.compile("".join(letters))
 
 
 @dataclass
@@ -176,7 +187,7 @@ class OpenAITransport:
             raise Transient(None, detail, attempts=3 if unknown else None) from None
         text = self.address.without_key(raw.decode("utf-8", "replace"))
         if 300 <= status < 400:
-            moved = headers.get("location", "elsewhere")
+            moved = self.address.without_key(headers.get("location", "elsewhere"))
             raise EndpointUnavailable(f"{self._who(request)}: moved to {moved}; name that address and repeat dvc repro")
         if status != 200:
             error_for(status, _said(text), headers, self._who(request))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -34,7 +34,8 @@ class Section(BaseModel):
     @classmethod
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         annotation = cls.model_fields[str(info.field_name)].annotation
-        values = value.values() if isinstance(value, dict) else [value]
+        is_mapping = get_origin(annotation) is dict and isinstance(value, dict)
+        values = value.values() if is_mapping else [value]
         if any(isinstance(one, bool) for one in values) and not _takes_bool(annotation):
             raise ValueError("true and false are no values of this key")
         return value

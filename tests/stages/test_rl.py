@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -123,3 +124,13 @@ def test_the_control_sees_as_many_tokens_as_rl_cost():
     found = rl.control_rows(rows, 45, 0)
     assert len(found) == 5  # the first multiple of 10 that reaches 45
     assert found[0] == Encoded([1] * 10, [0] * 5 + [1] * 5)
+
+
+def test_without_a_decontamination_report_nothing_is_trained(trained, tmp_path, monkeypatch, capsys):
+    lay_out(tmp_path)
+    shutil.copytree(trained / "models", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        rl.main()
+    assert stopped.value.code == 2
+    assert "data/sft/decontamination.json" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import torch
 from astra.chat import Chat
 from astra.training.policy import load_policy
 from stages import sft
+from tests import benchmark_fixtures
 from tests.stages.training_run import PARAMS, arenas, lay_out, scorecard, trajectory
 
 OWN = "Which city governs Spain?"
@@ -124,3 +125,42 @@ def test_rows_that_are_all_too_long_stop_the_stage_and_name_the_key(tmp_path, mo
     assert stopped.value.code == 2
     assert "sft.max_length" in capsys.readouterr().err
     assert not (tmp_path / "models/sft").exists()
+
+
+def against_tau2(site: Path, **changes) -> dict:
+    return {
+        **PARAMS["sft"]["decontamination"],
+        "waived": [],
+        "paths": {"tau2": str(benchmark_fixtures.tau2(site))},
+        **changes,
+    }
+
+
+def test_a_row_that_a_benchmark_asks_too_is_a_reject_and_the_report_names_the_case(tmp_path, monkeypatch):
+    planted = {**INPUTS, "data/trajectories/trajectories.jsonl": [
+        trajectory(1, OWN, "Spain", "Madrid"),
+        trajectory(2, f"Hello! {benchmark_fixtures.PARCEL.replace('You want', 'I want').upper()}", "Ghana", "Accra"),
+    ]}  # fmt: skip
+    metrics, rejects = run(tmp_path, monkeypatch, planted, decontamination=against_tau2(tmp_path / "site"))
+    assert [(one["id"], one["reason"][:18]) for one in rejects] == [("trajectory-2", "benchmark_question")]
+    assert metrics["decontamination"]["rows_hit"] == 1
+    assert metrics["decontamination"]["fingerprinted"] == "tau2"
+    report = json.loads((tmp_path / "data/sft/decontamination.json").read_text())
+    assert report["hits"][0]["row_id"] == "trajectory-2"
+    assert report["hits"][0]["benchmark"] == "tau2"
+
+
+def test_without_the_benchmark_and_without_a_waiver_nothing_is_trained(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, monkeypatch, INPUTS, decontamination={**PARAMS["sft"]["decontamination"], "waived": []})
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "tau2" in said
+    assert "decontamination.waived" in said
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_waiver_is_in_the_metrics(done):
+    _, metrics, _ = done
+    assert metrics["decontamination"]["waived"] == "tau2"
+    assert metrics["decontamination"]["rows_checked"] == 0

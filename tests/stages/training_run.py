@@ -36,6 +36,11 @@ PARAMS: dict[str, Any] = {
         "min_score": 0.7,
         "max_length": 300,
         "max_untrainable": 0.9,
+        "decontamination": {
+            "benchmarks": ["tau2"], "waived": ["tau2"], "paths": {}, "environments": None, "fingerprints": None,
+            "encoder": "builtin", "thresholds": {
+                "ngrams": 0.5, "question": 0.65, "description": 0.7, "document": 0.6, "support": 0.45, "family": 4},
+        },
         "demonstrations": {"count": 24, "slips": 0.3, "slip_rate": 0.5, "missing_tool": 0.2, "reworded": True},
         "distractors": MIXING,
         "schedule": SCHEDULE,
