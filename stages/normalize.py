@@ -1,15 +1,18 @@
 """Raw tool documents and live MCP servers -> data/normalize/servers.jsonl (paper section 3.1).
 
-Every file under data/raw/tools is a document: an MCP tool list, OpenAI functions, OpenAPI, a RapidAPI hub
-(``astra.formats`` tells them apart by content), or a ``mcpServers`` configuration whose servers are started and asked
-for their tools. What a document cannot say of itself (domain, licence, a lower minimum of tools with its reason, which
-live tools answer the same on any day) stands beside it in ``<name>.notes.yaml``.
+Every file under data/raw/tools is a document: an MCP tool list, OpenAI functions (BFCL's too), OpenAPI or Swagger,
+RapidAPI hubs as ToolBench has them, the server list of ASTRA's release (``astra.formats`` tells them apart by content),
+or a ``mcpServers`` configuration whose servers are started, or asked where they stand, for their tools. What a document
+cannot say of itself (domain, licence, a lower minimum of tools with its reason, which live tools answer the same on any
+day) stands beside it in ``<name>.notes.yaml``. A server's domain is its notes', else its document's, else what its
+words clearly speak for (``astra.formats.domains``).
 
 One bad tool never removes its server, one bad server never its file: whatever drops out is a reject with a JSON
-pointer. The unit that is counted is the tool; a file or server that gives none counts as one.
+pointer. The unit that is counted is the tool; a file or server that gives none counts as one. A tool that an earlier
+server has, under whatever name (``astra.formats.copies``), carries the note ``copy_of``, or is dropped.
 
-Departures from the paper: no model judges whether a description is clear. A tool without one stays and carries the note
-``no_description``; nothing is dropped silently.
+Departures from the paper: no model judges whether a description is clear; ``min_description`` asks for a length. A tool
+without a description stays by default and carries the note ``no_description``; nothing is dropped silently.
 
     python -m stages.normalize
 """
@@ -19,21 +22,27 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from astra.formats import READERS, FoundServer, UnknownFormat, format_of
+from astra.formats.copies import fingerprint
+from astra.formats.domains import domain_of
 from astra.formats.parsing import SUFFIXES, Unreadable, parse
 from astra.live import LiveConfigInvalid, LiveError, LiveServer, Notes, notes_file, read_notes, server_config
-from astra.records import Reject, Section, Server, Source, content_id
+from astra.records import Reject, Section, Server, Source, ToolSpec, content_id
 from astra.stage import Contract, Run, StageError
 
 
 class Params(Section):
     min_tools: int = Field(ge=1, description="Fewer tools reject a server (paper: 3), unless its notes say why.")
+    min_description: int = Field(ge=0, description="A tool whose description has fewer characters is rejected.")
+    max_description: int = Field(ge=16, description="Longer ones are cut, and noted: endpoints refuse them (1024).")
+    duplicates: Literal["report", "drop"] = Field(description="What to do with a tool that an earlier server has.")
     max_ref_depth: int = Field(ge=1, le=4, description="How often a definition is unrolled inside itself.")
     start_timeout_s: float = Field(gt=0, description="What a live server gets until it answers initialize.")
     call_timeout_s: float = Field(gt=0, description="What a live server gets for each page of its tool list.")
@@ -51,6 +60,7 @@ CONTRACT = Contract(
 )
 NO_DOMAIN = "unclassified"
 NO_LICENCE = "unknown"
+LIVE_AT_ONCE = 4
 
 
 class Outcome(NamedTuple):
@@ -71,11 +81,21 @@ class Found:
 
 
 def documents(folder: Path) -> list[Path]:
-    """The files to read, sorted by path. Raises StageError where there are none."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not _is_beside(path)]
+    """The files to read, sorted by path, with whatever else lies there in place of one. Raises StageError for none."""
+    files = list(_below(folder)) if folder.is_dir() else []
     if not files:
         raise StageError(f"{folder}: no tool documents. Put at least one there; README names the formats")
     return sorted(files, key=lambda path: path.as_posix())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if _is_beside(path):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _below(path)
+        else:
+            yield path
 
 
 def _is_beside(path: Path) -> bool:
@@ -85,7 +105,10 @@ def _is_beside(path: Path) -> bool:
 
 def read(path: Path, params: Params) -> tuple[list[Found], list[Reject]]:
     """All servers of one file. Raises StageError for notes that are wrong."""
-    uri = path.as_posix()
+    uri = path.as_posix().encode("utf-8", "backslashreplace").decode()
+    if not path.is_file():
+        what = "a link that leads nowhere, or to a folder" if path.is_symlink() else "no regular file"
+        return [], [Reject(id=uri, reason="unreadable", detail=f"{uri}: {what}: put the document itself there")]
     if path.suffix not in SUFFIXES:
         return [], [Reject(id=uri, reason="unknown_suffix", detail=f"{uri}: expected {', '.join(SUFFIXES)}: rename it")]
     try:
@@ -120,57 +143,62 @@ def from_document(
     except UnknownFormat as error:
         return [], [Reject(id=uri, reason="unknown_format", detail=f"{uri}: {error}: mend it or move it away")]
     found = list(READERS[name].servers(document, uri, params.max_ref_depth))
-    several = len(found) > 1
+    keys = _keys([server.name for server in found])
     return [
         Found(
             server=server,
             source=Source(
                 format=name,
-                uri=f"{uri}#{server.name}" if several else uri,
+                uri=f"{uri}#{key}" if len(found) > 1 else uri,
                 revision=revision,
                 licence=server.licence or NO_LICENCE,
             ),
             notes=notes.get(server.name, Notes()),
         )
-        for server in found
+        for key, server in zip(keys, found, strict=True)
     ], []
+
+
+def _keys(names: list[str]) -> list[str]:
+    """The names, with a number where one comes again."""
+    met: Counter[str] = Counter()
+    keys = []
+    for name in names:
+        met[name] += 1
+        keys.append(name if met[name] == 1 else f"{name}~{met[name]}")
+    return keys
 
 
 def from_live(
     entries: Mapping[str, Any], uri: str, notes: Mapping[str, Notes], params: Params
 ) -> tuple[list[Found], list[Reject]]:
-    """The servers that a ``mcpServers`` configuration names, asked one after the other."""
+    """The servers that a ``mcpServers`` configuration names, in its order; a few are asked at once."""
     found: list[Found] = []
     rejects: list[Reject] = []
-    for name, entry in entries.items():
-        try:
-            server, version = ask(name, entry, uri, params)
-        except LiveConfigInvalid as error:
-            rejects.append(Reject(id=f"{uri}#{name}", reason="live_config_invalid", detail=str(error)))
-            continue
-        except LiveError as error:
-            rejects.append(Reject(id=f"{uri}#{name}", reason="live_server_failed", detail=str(error)))
-            continue
-        source = Source(format="mcp_live", uri=f"{uri}#{name}", revision=version, licence=NO_LICENCE)
-        found.append(Found(server, source, notes.get(name, Notes())))
+    with ThreadPoolExecutor(LIVE_AT_ONCE) as pool:
+        for name, answer in zip(
+            entries, pool.map(lambda name: ask(name, entries[name], uri, params), entries), strict=True
+        ):
+            if isinstance(answer, LiveError):
+                reason = "live_config_invalid" if isinstance(answer, LiveConfigInvalid) else "live_server_failed"
+                rejects.append(Reject(id=f"{uri}#{name}", reason=reason, detail=str(answer)))
+                continue
+            server, version = answer
+            source = Source(format="mcp_live", uri=f"{uri}#{name}", revision=version, licence=NO_LICENCE)
+            found.append(Found(server, source, notes.get(name, Notes())))
     return found, rejects
 
 
-def ask(name: str, entry: Any, uri: str, params: Params) -> tuple[FoundServer, str]:
-    """What a live server lists, and its version. Raises LiveError."""
-    config = server_config(name, entry, uri)
-    with LiveServer(config, params.start_timeout_s, params.call_timeout_s) as session:
-        tools = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "outputSchema": tool.output_schema,
-            }
-            for tool in session.list_tools()
-        ]
-        told = {"serverInfo": {"name": name}, "instructions": session.instructions, "tools": tools}
-        return next(READERS["mcp"].servers(told, uri, params.max_ref_depth)), session.version
+def ask(name: str, entry: Any, uri: str, params: Params) -> tuple[FoundServer, str] | LiveError:
+    """What a live server lists, and its version; or why it could not be asked."""
+    try:
+        config = server_config(name, entry, uri)
+        with LiveServer(config, params.start_timeout_s, params.call_timeout_s) as session:
+            listed = list(session.list_tools())
+    except LiveError as error:
+        return error
+    told = {"serverInfo": {"name": name}, "instructions": session.instructions, "tools": listed}
+    return next(READERS["mcp"].servers(told, uri, params.max_ref_depth)), session.version
 
 
 # --------------------------------------------------------------------- decisions
@@ -179,39 +207,67 @@ def ask(name: str, entry: Any, uri: str, params: Params) -> tuple[FoundServer, s
 def keep(found: Found, params: Params) -> Outcome:
     """The server's record, or rejects for each of its tools; its bad tools are rejects in any case."""
     server, notes, source = found.server, found.notes, found.source
-    rejects = [
-        Reject(id=f"{source.uri}{'' if '#' in source.uri else '#'}{one.pointer}", reason=one.reason, detail=one.detail)
-        for one in server.problems
-    ]
+    place = source.uri if source.format == "mcp_live" else source.uri.partition("#")[0] + "#"
+    rejects = [Reject(id=place + one.pointer, reason=one.reason, detail=one.detail) for one in server.problems]
+    tools: list[ToolSpec] = []
+    for tool in server.tools:
+        n_letters = len(tool.description)
+        if n_letters < params.min_description:
+            detail = (
+                f"its description has {n_letters} of at least {params.min_description} characters: say what it does"
+            )
+            rejects.append(Reject(id=f"{source.uri}/{tool.name}", reason="poor_description", detail=detail))
+        else:
+            tools.append(_cut(tool, params.max_description))
     wanted = notes.min_tools or params.min_tools
-    if len(server.tools) < wanted:
-        rejects += _too_few(found, wanted)
+    if len(tools) < wanted:
+        rejects += _too_few(server.name, source.uri, [tool.name for tool in tools], wanted, empty=not rejects)
         return Outcome((), tuple(rejects))
+    title, description = notes.title or server.title, notes.description or server.description
+    stated = notes.domain or server.domain
+    guessed = None if stated else domain_of((server.name, title, description), _texts(tools))
     record = Server(
-        id=content_id("server", source.format, server.name, [tool.model_dump(mode="json") for tool in server.tools]),
+        id=_id(source.format, server.name, tools),
         name=server.name,
-        title=notes.title or server.title,
-        description=notes.description or server.description,
-        domain=(notes.domain or server.domain or NO_DOMAIN).strip().lower(),
-        tools=server.tools,
+        title=title,
+        description=description,
+        domain=" ".join((stated or guessed or NO_DOMAIN).lower().split()),
+        tools=tuple(tools),
         source=source.model_copy(update={"licence": notes.licence or source.licence}),
     )
     return Outcome((record,), tuple(rejects))
 
 
-def _too_few(found: Found, wanted: int) -> Iterator[Reject]:
-    uri, server = found.source.uri, found.server
-    n_tools = len(server.tools)
-    detail = f"server {server.name} has {n_tools} of at least {wanted} tools: give its notes min_tools and a reason"
-    ids = [f"{uri}/{tool.name}" for tool in server.tools] or ([uri] if not server.problems else [])
+def _id(source_format: str, name: str, tools: Iterable[ToolSpec]) -> str:
+    return content_id("server", source_format, name, [tool.model_dump(mode="json") for tool in tools])
+
+
+def _texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
+    return (f"{tool.name.replace('_', ' ')} {tool.description}" for tool in tools)
+
+
+def _cut(tool: ToolSpec, most: int) -> ToolSpec:
+    """The tool with a description that endpoints take, cut between words."""
+    if len(tool.description) <= most:
+        return tool
+    head = tool.description[: most - 2].rsplit(maxsplit=1)[0]
+    return tool.model_copy(update={"description": f"{head} …", "notes": (*tool.notes, "description_cut")})
+
+
+def _too_few(name: str, uri: str, tools: list[str], wanted: int, empty: bool) -> Iterator[Reject]:
+    """One reject for each tool; one for the server where it is ``empty``, having not even bad ones."""
+    detail = f"server {name} has {len(tools)} of at least {wanted} tools: give its notes min_tools and a reason"
+    ids = [f"{uri}/{tool}" for tool in tools] or ([uri] if empty else [])
     return (Reject(id=one, reason="too_few_tools", detail=detail) for one in ids)
 
 
 def distinct(servers: Iterable[Server]) -> Outcome:
     """Servers with a name each: a copy of an earlier server is rejected, a namesake gets its id's digits."""
+    servers = list(servers)
     kept: dict[str, Server] = {}
     rejects: list[Reject] = []
     names: set[str] = set()
+    taken = {server.name for server in servers}
     for server in servers:
         if server.id in kept:
             detail = f"same name and tools as {kept[server.id].source.uri}: remove one of the two"
@@ -220,10 +276,63 @@ def distinct(servers: Iterable[Server]) -> Outcome:
                 for tool in server.tools
             ]
             continue
-        name = server.name if server.name not in names else f"{server.name[:51]}_{server.id[-12:]}"
+        name = server.name
+        if name in names:
+            name = f"{server.name[:51]}_{server.id[-12:]}"
+            while name in names | taken:
+                name = f"{name[:-1]}{'x' if name[-1] != 'x' else 'y'}"
         names.add(name)
         kept[server.id] = server.model_copy(update={"name": name})
     return Outcome(tuple(kept.values()), tuple(rejects))
+
+
+def without_copies(servers: Iterable[Server], params: Params, least: Mapping[str, int]) -> Outcome:
+    """The servers with copies of earlier servers' tools noted, or dropped; ``least`` is min_tools by server id.
+
+    Only a tool that is kept is an original, and within one server nothing is a copy.
+    """
+    kept: list[Server] = []
+    rejects: list[Reject] = []
+    originals: dict[bytes, str] = {}
+    for server in servers:
+        keys = {tool.name: fingerprint(tool) for tool in server.tools}
+        same = {name: originals[key] for name, key in keys.items() if key in originals}
+        outcome = Outcome((server,), ())
+        if same and params.duplicates == "report":
+            outcome = Outcome((_noted(server, same),), ())
+        elif same:
+            outcome = _dropped(server, same, least.get(server.id, params.min_tools))
+        for one in outcome.servers:
+            for tool in one.tools:
+                key = keys[tool.name]
+                if key is not None:
+                    originals.setdefault(key, f"{one.name}/{tool.name}")
+        kept += outcome.servers
+        rejects += outcome.rejects
+    return Outcome(tuple(kept), tuple(rejects))
+
+
+def _noted(server: Server, same: Mapping[str, str]) -> Server:
+    tools = (
+        tool.model_copy(update={"notes": (*tool.notes, f"copy_of {same[tool.name]}")}) if tool.name in same else tool
+        for tool in server.tools
+    )
+    return server.model_copy(update={"tools": tuple(tools)})
+
+
+def _dropped(server: Server, same: Mapping[str, str], wanted: int) -> Outcome:
+    """The server without the tools that others have, or rejects for all where too few are left."""
+    uri = server.source.uri
+    rejects = [
+        Reject(id=f"{uri}/{name}", reason="duplicate_tool", detail=f"the same tool as {original}, under any name")
+        for name, original in same.items()
+    ]
+    tools = tuple(tool for tool in server.tools if tool.name not in same)
+    if len(tools) < wanted:
+        rejects += _too_few(server.name, uri, [tool.name for tool in tools], wanted, empty=False)
+        return Outcome((), tuple(rejects))
+    changed = {"tools": tools, "id": _id(server.source.format, server.name, tools)}
+    return Outcome((server.model_copy(update=changed),), tuple(rejects))
 
 
 def summary(servers: Iterable[Server]) -> dict[str, Any]:
@@ -247,6 +356,7 @@ def main() -> None:
         params: Params = run.params["normalize"]
         servers: list[Server] = []
         rejects: list[Reject] = []
+        least: dict[str, int] = {}
         overrides: dict[str, int] = {}
         for path in run.progress(documents(run.path("tools")), unit="file"):
             found, bad = read(path, params)
@@ -259,8 +369,10 @@ def main() -> None:
                 rejects += outcome.rejects
                 if one.notes.min_tools is not None:
                     overrides[one.server.name] = one.notes.min_tools
-        kept = distinct(servers)
-        for reject in [*rejects, *kept.rejects]:
+                    least |= {server.id: one.notes.min_tools for server in outcome.servers}
+        named = distinct(servers)
+        kept = without_copies(named.servers, params, least)
+        for reject in [*rejects, *named.rejects, *kept.rejects]:
             run.reject(reject.id, reject.reason, reject.detail)
         run.write("servers", kept.servers)
         run.n_out = sum(len(server.tools) for server in kept.servers)

@@ -20,6 +20,7 @@ from astra.live import (
     LiveProtocolBroken,
     LiveServer,
     LiveServerDied,
+    LiveServerLost,
     LiveTimeout,
     read_config,
     read_notes,
@@ -110,6 +111,127 @@ def test_a_slow_first_start_has_its_own_limit():
         pass
 
 
+class Served:
+    """The fake server at an address, as a context manager that gives a session's settings."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> Served:
+        self.process = subprocess.Popen(
+            [sys.executable, FAKE, self.mode, "http"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.url = f"http://127.0.0.1:{self.process.stdout.readline().strip()}/mcp"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(10)
+
+    def session(self, query: str = "", call: float = 10, **more) -> LiveServer:
+        return LiveServer(LiveConfig(name=self.mode, url=self.url + query, **more), 20, call)
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_25_s_to_start_is_waited_for_and_then_called_in_its_own_time():
+    with fake("slow25", start=60, call=10) as server:
+        started = time.monotonic()
+        assert not server.call_tool("pid", {}).is_error
+        assert time.monotonic() - started < 10
+    with (
+        pytest.raises(LiveTimeout, match=r"did not answer initialize in 5 s \(start_timeout_s\)"),
+        fake("slow25", start=5),
+    ):
+        pass
+
+
+def test_a_server_at_an_address_is_listed_and_called_like_any_other():
+    with Served("pages") as at, at.session() as server:
+        assert server.version == "fake 1.2.3"
+        assert [tool["name"] for tool in server.list_tools()] == ["first", "second", "third"]
+        assert server.call_tool("pid", {}).text == str(at.process.pid)
+        assert server.call_tool("nope", {}) == ("Unknown tool: nope", True)
+        assert [server.call_tool("quote_fare", {"case": case}).is_error for case in (0, 1)] == [True, False]
+
+
+def test_headers_and_addresses_take_keys_from_our_environment_and_no_message_shows_them(monkeypatch):
+    monkeypatch.setenv("HARBOUR_KEY", "open sesame")
+    headers = {"Authorization": "Bearer ${HARBOUR_KEY}"}
+    with Served("locked") as at:
+        with at.session("?api_key=${HARBOUR_KEY}", headers=headers) as server:
+            assert len(server.list_tools()) == 3
+        monkeypatch.setenv("HARBOUR_KEY", "wrong-key")
+        with pytest.raises(LiveServerLost) as error, at.session("?api_key=${HARBOUR_KEY}", headers=headers):
+            pass
+    assert f"MCP server locked at {at.url}: HTTP 401 Unauthorized: its headers lack the right key" in str(error.value)
+    assert "not with ***" in str(error.value)
+    assert "wrong-key" not in str(error.value)
+
+
+def test_a_literal_key_in_a_header_or_an_address_is_in_no_message_either():
+    config = LiveConfig(name="x", url="https://me:pw@example.org/mcp?token=abc123", headers={"X-Api-Key": "k-77"})
+    assert config.public("abc123 and k-77") == "*** and ***"
+    assert config.public_address() == "https://example.org/mcp"
+
+
+def test_an_address_where_nobody_is_says_so_at_once():
+    with Served("plain") as at:
+        pass
+    with pytest.raises(LiveServerLost, match=r"at http://127.0.0.1:\d+/mcp: ConnectError"), at.session():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("dead_on_call", "MCP server dead_on_call at http"),
+        ("breaks", "HTTP 502 Bad Gateway; it said: <html>bad gateway"),
+    ],
+)
+def test_an_address_that_fails_during_a_call_is_an_error_of_the_machinery_and_spares_its_neighbour(mode, says):
+    with Served("plain") as other, other.session() as neighbour, Served(mode) as at, at.session() as server:
+        with pytest.raises(LiveServerLost, match=says):
+            server.call_tool("pid", {})
+        assert server.broken
+        with pytest.raises(LiveServerDied):
+            server.call_tool("pid", {})
+        assert not neighbour.call_tool("pid", {}).is_error
+
+
+@pytest.mark.timeout(120)
+def test_calls_that_come_while_a_session_ends_are_answered_too():
+    for _ in range(10):
+        with Served("dead_on_call") as at, at.session() as server, ThreadPoolExecutor(8) as pool:
+            calls = [pool.submit(server.call_tool, "pid", {}) for _ in range(40)]
+            assert all(isinstance(call.exception(30), LiveServerDied) for call in calls)
+
+
+def test_an_address_that_answers_a_call_with_a_page_breaks_the_protocol():
+    with (
+        Served("garbage") as at,
+        at.session() as server,
+        pytest.raises(LiveProtocolBroken, match="tools/call pid: Failed to parse JSON"),
+    ):
+        server.call_tool("pid", {})
+
+
+def test_a_call_to_an_address_that_hangs_ends_within_the_call_timeout_and_closing_does_not_wait():
+    with Served("hangs_on_call") as at, at.session(call=0.4) as server:
+        with pytest.raises(LiveTimeout, match=r"tools/call pid in 0.4 s \(call_timeout_s\)"):
+            server.call_tool("pid", {})
+        started = time.monotonic()
+    with Served("clings") as at, at.session():
+        pass
+    assert time.monotonic() - started < 15
+
+
+def test_a_variable_of_a_header_that_is_not_set_is_named():
+    server = LiveServer(LiveConfig(name="x", url="http://127.0.0.1:9/", headers={"A": "${NO_SUCH_NAME}"}), 5, 5)
+    with pytest.raises(LiveConfigInvalid, match=r"\$\{NO_SUCH_NAME\} in its headers is not set: export it"), server:
+        pass
+
+
 def test_sessions_may_be_closed_in_the_order_of_opening_even_after_a_timeout():
     first, second = fake("plain"), fake("plain", call=0.3)
     first.__enter__()
@@ -129,8 +251,8 @@ def test_eight_sessions_in_parallel_leave_no_process_and_no_unheard_exception():
             return server.call_tool("pid", {}).text
 
     with ThreadPoolExecutor(8) as pool:
-        pids = [pid for _ in range(2) for pid in pool.map(session, range(8))]
-    assert len(set(pids)) == 16
+        pids = [pid for _ in range(20) for pid in pool.map(session, range(8))]
+    assert len(pids) == 160
     assert not any(is_running(pid) for pid in pids)
 
 
@@ -178,10 +300,19 @@ def test_a_protocol_error_on_a_call_is_the_servers_answer():
 
 def test_all_pages_of_the_tool_list_are_read():
     with fake("pages") as server:
-        assert [tool.name for tool in server.list_tools()] == ["first", "second", "third"]
+        assert [tool["name"] for tool in server.list_tools()] == ["first", "second", "third"]
 
 
-@pytest.mark.parametrize(("mode", "says"), [("endless", "did not end"), ("bad_list", "inputSchema")])
+def test_a_malformed_tool_is_handed_on_as_it_is_and_costs_no_other():
+    with fake("bad_tools") as server:
+        assert [tool["name"] if isinstance(tool, dict) else tool for tool in server.list_tools()] == [
+            "first", "half", 7, "text", "wrong", "second",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"), [("endless", "the cursor 'more' came twice"), ("bad_list", "no list of tools")]
+)
 def test_a_tool_list_that_is_not_mcp_fails_loudly(mode, says):
     with fake(mode) as server, pytest.raises(LiveProtocolBroken, match=says):
         server.list_tools()
@@ -190,15 +321,17 @@ def test_a_tool_list_that_is_not_mcp_fails_loudly(mode, says):
 def test_a_server_sees_only_what_its_configuration_names(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not for you")
     monkeypatch.setenv("PORT_OF", "Dover")
-    with fake("plain", env={"HARBOUR": "port of ${PORT_OF}"}) as server:
+    with fake("plain", env={"HARBOUR": "port of ${PORT_OF}", "TOWN": "Calais"}) as server:
         seen = json.loads(server.call_tool("env", {}).text)
-    assert seen.pop("HARBOUR") == "port of Dover"
+        assert json.loads(server.call_tool("letters", {}).text)["HARBOUR"] == len("port of Dover")
+    assert seen.pop("TOWN") == "Calais"
+    assert seen.pop("HARBOUR") == "***"  # what we filled in is a secret, in answers too
     assert seen.keys() <= {"PATH", "LANG", "LC_CTYPE"}
 
 
 def test_a_variable_that_is_not_set_is_named():
     with (
-        pytest.raises(LiveConfigInvalid, match=r"wants \$\{NO_SUCH_NAME\}, which is not set"),
+        pytest.raises(LiveConfigInvalid, match=r"\$\{NO_SUCH_NAME\} in its env is not set: export it"),
         fake("plain", env={"A": "${NO_SUCH_NAME}"}),
     ):
         pass
@@ -230,8 +363,12 @@ def test_a_process_that_forgets_to_close_a_session_still_ends_and_leaves_nothing
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ({"url": "https://example.org/mcp"}, "only stdio servers"),
-        ({"args": []}, "mcpServers.x.command: Field required"),
+        ({"args": []}, "mcpServers.x: Value error, needs either command"),
+        ({"command": "python", "url": "https://example.org/mcp"}, "needs either command"),
+        ({"url": "https://example.org/mcp", "type": "sse"}, "type must be one of http, streamable-http"),
+        ({"command": "python", "type": "http"}, "type must be one of stdio, not http"),
+        ({"url": "example.org/mcp"}, "mcpServers.x.url"),
+        ({"url": "https://example.org/mcp", "headers": {"A": 1}}, "mcpServers.x.headers.A"),
         ({"command": "python", "args": "-m x"}, "mcpServers.x.args"),
         ({"command": "python", "env": {"A": 1}}, "mcpServers.x.env.A"),
         ("python", "mcpServers.x"),
@@ -278,7 +415,7 @@ def test_our_knowledge_server_answers_with_the_tables_and_refuses_in_its_own_wor
     monkeypatch.chdir(ROOT)
     knowledge = Knowledge.load("data/raw/knowledge/knowledge.yaml")
     with LiveServer(read_config("data/raw/tools/live.mcp.json")["knowledge"], 60, 10) as server:
-        assert [tool.name for tool in server.list_tools()] == list(knowledge.relations)
+        assert [tool["name"] for tool in server.list_tools()] == list(knowledge.relations)
         airport = knowledge.keys("airport")[0]
         answer = server.call_tool("airport_city", {"airport": airport})
         assert (json.loads(answer.text), answer.is_error) == (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from astra.formats import mcp, openai, openapi, rapidapi
+from astra.formats import mcp, openai, openapi, rapidapi, release
 from astra.formats.document import FoundServer, Problem
 
 
@@ -21,7 +21,7 @@ class Reader(Protocol):
         ...
 
 
-READERS: dict[str, Reader] = {"mcp": mcp, "openai": openai, "openapi": openapi, "rapidapi": rapidapi}
+READERS: dict[str, Reader] = {"mcp": mcp, "openai": openai, "openapi": openapi, "rapidapi": rapidapi, "astra": release}
 
 
 class UnknownFormat(Exception):

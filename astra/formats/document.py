@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from astra.formats.names import LEGAL, legal_names
+from astra.formats.parsing import BadLine
 from astra.formats.schema import Cleaned, SchemaInvalid, clean, clean_parameters
 from astra.records import ToolSpec, canonical
 
@@ -132,10 +133,33 @@ def _marked(note: str, where: str) -> str:
 
 def _is_unicode(name: str, tool: ToolSpec) -> bool:
     try:
-        (name + canonical(tool.model_dump(mode="json"))).encode()
-    except (UnicodeEncodeError, ValueError):
+        name.encode()
+        tool.model_dump_json()
+    except ValueError:
         return False
     return True
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value where it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def no_object(value: Any, pointer: str, wanted: str) -> Problem:
+    """The problem of something that is not the object which should stand there."""
+    if isinstance(value, BadLine):
+        return Problem("unreadable", pointer, value.detail)
+    return Problem("bad_tool", pointer, f"{wanted} must be an object, not {_named(value)}")
+
+
+def _named(value: Any) -> str:
+    return f"one with the keys {', '.join(map(str, value))[:80]}" if isinstance(value, dict) else type(value).__name__
+
+
+def no_server(uri: str, problem: Problem) -> FoundServer:
+    """The place of a server in a document that holds several, where none can be read."""
+    name = server_name(None, uri)
+    return FoundServer(name, name, "", None, None, (), (problem,))
 
 
 def one_text(value: Any) -> str:

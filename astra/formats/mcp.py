@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from astra.formats.document import Draft, FoundServer, Problem, one_text, server_name, text_or_none, tools_of
+from astra.formats.document import (
+    Draft,
+    FoundServer,
+    Problem,
+    mapping,
+    no_object,
+    one_text,
+    server_name,
+    text_or_none,
+    tools_of,
+)
 
 
 def recognises(document: Any) -> bool:
@@ -22,8 +32,8 @@ def recognises(document: Any) -> bool:
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
     result = _result(document)
     place = "/result" if result is not document else ""
-    told = _mapping(result.get("serverInfo"))
-    meta = _mapping(result.get("_meta"))
+    told = mapping(result.get("serverInfo"))
+    meta = mapping(result.get("_meta"))
     found = tools_of(
         (_draft(tool, f"{place}/tools/{index}") for index, tool in enumerate(result["tools"])), document, max_ref_depth
     )
@@ -41,7 +51,7 @@ def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer
 
 def _draft(tool: Any, pointer: str) -> Draft | Problem:
     if not isinstance(tool, dict):
-        return Problem("bad_tool", pointer, f"a tool must be an object, not {type(tool).__name__}")
+        return no_object(tool, pointer, "a tool")
     return Draft(
         pointer=pointer,
         wire_name=tool.get("name"),
@@ -54,9 +64,5 @@ def _draft(tool: Any, pointer: str) -> Draft | Problem:
 
 def _result(document: Any) -> dict[str, Any]:
     """The part that holds ``tools``; empty where there is none."""
-    whole = _mapping(document)
-    return _mapping(whole["result"]) if "jsonrpc" in whole and "result" in whole else whole
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    whole = mapping(document)
+    return mapping(whole["result"]) if "jsonrpc" in whole and "result" in whole else whole

@@ -1,8 +1,10 @@
 """OpenAPI 3.0 and 3.1, and Swagger 2.0: one server a document, one tool an operation.
 
 Path, query, header and cookie parameters and the fields of a JSON body become one flat object, which is how a model
-calls a function; a body that is no object, or whose fields clash with a parameter's name, stays whole under ``body``.
-The result is the schema of the first 2xx response. Domain: ``info.x-domain``, else the first tag of the document.
+calls a function; a body that is no plain object, or whose fields clash with a parameter's name, stays whole under
+``body``. Fields of a body that are read-only are left out, as the specification says. A parameter whose name another
+place has taken is called ``<place>_<name>``. The result is the schema of the first 2xx response.
+Domain: ``info.x-domain``, else the first tag of the document.
 """
 
 from __future__ import annotations
@@ -11,12 +13,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from astra.formats.document import Draft, FoundServer, Problem, one_text, server_name, text_or_none, tools_of
+from astra.formats.document import (
+    Draft,
+    FoundServer,
+    Problem,
+    mapping,
+    no_object,
+    one_text,
+    server_name,
+    text_or_none,
+    tools_of,
+)
+from astra.formats.keywords import ANNOTATIONS
+from astra.formats.references import look_up
 from astra.formats.schema import Schema, SchemaInvalid, clean, escape
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 TRANSPORT_HEADERS = frozenset({"accept", "content-type", "authorization"})
 MAX_HOPS = 16
+PLAIN_BODY = frozenset({"type", "properties", "required", "additionalProperties", *ANNOTATIONS})
 
 
 def recognises(document: Any) -> bool:
@@ -24,10 +39,10 @@ def recognises(document: Any) -> bool:
 
 
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
-    info = _mapping(document.get("info"))
+    info = mapping(document.get("info"))
     found = tools_of(_operations(document, max_ref_depth), document, max_ref_depth)
     title = one_text(info.get("title"))
-    licence = _mapping(info.get("license"))
+    licence = mapping(info.get("license"))
     yield FoundServer(
         name=server_name(title.lower(), uri),
         title=title or server_name(None, uri),
@@ -42,7 +57,7 @@ def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer
 def _first_tag(document: dict[str, Any]) -> str | None:
     tags = document.get("tags")
     first = tags[0] if isinstance(tags, list) and tags else None
-    return text_or_none(_mapping(first).get("name"))
+    return text_or_none(mapping(first).get("name"))
 
 
 def _operations(document: dict[str, Any], max_ref_depth: int) -> Iterator[Draft | Problem]:
@@ -50,10 +65,12 @@ def _operations(document: dict[str, Any], max_ref_depth: int) -> Iterator[Draft 
     if not isinstance(paths, dict):
         return
     for path, raw in paths.items():
+        if path.startswith("x-"):
+            continue
         pointer = f"/paths/{escape(path)}"
         item = _followed(document, raw)
         if not isinstance(item, dict):
-            yield Problem("bad_tool", pointer, f"a path item must be an object, not {type(item).__name__}")
+            yield no_object(item, pointer, "a path item")
             continue
         for method in METHODS:
             if method in item:
@@ -65,12 +82,13 @@ def _draft(
 ) -> Draft | Problem:
     operation = item[method]
     if not isinstance(operation, dict):
-        return Problem("bad_tool", pointer, f"an operation must be an object, not {type(operation).__name__}")
+        return no_object(operation, pointer, "an operation")
     arguments = _Arguments(document, max_ref_depth)
     try:
-        for one in [*_listed(item.get("parameters")), *_listed(operation.get("parameters"))]:
-            arguments.add_parameter(_followed(document, one))
-        arguments.add_body(_followed(document, operation.get("requestBody")))
+        for one in _parameters(document, item, operation):
+            arguments.add_parameter(one)
+        if "requestBody" in operation:
+            arguments.add_body(_followed(document, operation["requestBody"]))
     except SchemaInvalid as error:
         return Problem("bad_schema", pointer + error.pointer, str(error))
     wire_name = operation.get("operationId")
@@ -85,6 +103,16 @@ def _draft(
     )
 
 
+def _parameters(document: dict[str, Any], item: dict[str, Any], operation: dict[str, Any]) -> list[Any]:
+    """An operation's parameters after its path's; one of the same name and place overrides. Bodies stand last."""
+    found: dict[Any, Any] = {}
+    for index, raw in enumerate([*_listed(item.get("parameters")), *_listed(operation.get("parameters"))]):
+        one = _followed(document, raw)
+        named = isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("in", ""), str)
+        found[(one["name"], one.get("in")) if named else index] = one
+    return sorted(found.values(), key=lambda one: mapping(one).get("in") == "body")
+
+
 @dataclass
 class _Arguments:
     """The flat object of an operation's arguments, as it grows."""
@@ -94,12 +122,14 @@ class _Arguments:
     properties: dict[str, Schema] = field(default_factory=dict)
     required: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    closed: bool = False
 
     def schema(self) -> Schema:
-        return {"type": "object", "properties": self.properties, "required": list(self.required)}
+        plain = {"type": "object", "properties": self.properties, "required": list(self.required)}
+        return {**plain, "additionalProperties": False} if self.closed else plain
 
     def add_parameter(self, parameter: Any) -> None:
-        """Path, query, header, cookie; body and formData of Swagger 2. An operation's overrides its path's."""
+        """Path, query, header, cookie; body and formData of Swagger 2."""
         if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
             self.notes.append("bad_parameter /parameters")
             return
@@ -109,13 +139,18 @@ class _Arguments:
         if place == "body":
             self._add_value("body", parameter.get("schema"), parameter.get("required") is True, parameter)
             return
-        schema = self._clean(_parameter_schema(parameter), f"/parameters/{escape(name)}")
+        at = f"/parameters/{escape(name)}"
+        schema = self._clean(_parameter_schema(parameter), at)
+        if name in self.properties:
+            name = f"{place}_{name}"
+            self.notes.append(f"renamed_parameter {at} ({name})")
         self.properties[name] = _described(schema, parameter)
         if parameter.get("required") is True or place == "path":
             self.required[name] = None
 
     def add_body(self, body: Any) -> None:
         if not isinstance(body, dict):
+            self.notes.append("unresolved_ref /requestBody")
             return
         media = _json_media(body.get("content"))
         if media is None:
@@ -125,11 +160,14 @@ class _Arguments:
 
     def _add_value(self, place: str, raw: Any, required: bool, about: dict[str, Any]) -> None:
         """The fields of an object body one by one, any other body whole."""
-        body = self._clean(raw, f"/{place}")
+        body = _sent(self._clean(raw, f"/{place}"))
         fields = body.get("properties")
-        if body.get("type") == "object" and fields and not fields.keys() & self.properties.keys():
+        plain = body.get("type") == "object" and not body.keys() - PLAIN_BODY
+        plain = plain and not isinstance(body.get("additionalProperties"), dict)
+        if plain and fields and not fields.keys() & self.properties.keys():
             self.properties |= fields
             self.required |= dict.fromkeys(body.get("required", ()))
+            self.closed = body.get("additionalProperties") is False
             return
         self.properties["body"] = _described(body, about)
         if required:
@@ -139,6 +177,19 @@ class _Arguments:
         cleaned = clean(raw, self.document, self.max_ref_depth, pointer)
         self.notes += cleaned.notes
         return cleaned.schema
+
+
+def _sent(schema: Schema) -> Schema:
+    """The same without fields that only a server sets (``readOnly``)."""
+    new = dict(schema)
+    if "properties" in new:
+        gone = {name for name, one in new["properties"].items() if one.get("readOnly") is True}
+        new["properties"] = {name: _sent(one) for name, one in new["properties"].items() if name not in gone}
+        if "required" in new:
+            new["required"] = [name for name in new["required"] if name not in gone]
+    if isinstance(new.get("items"), dict):
+        new["items"] = _sent(new["items"])
+    return new
 
 
 def _parameter_schema(parameter: dict[str, Any]) -> Any:
@@ -165,9 +216,9 @@ def _description(operation: dict[str, Any]) -> str:
 
 
 def _result_schema(document: dict[str, Any], responses: Any) -> Any:
-    codes = _mapping(responses)
+    codes = mapping(responses)
     for code in sorted(code for code in codes if str(code).upper().startswith("2")):
-        response = _mapping(_followed(document, codes[code]))
+        response = mapping(_followed(document, codes[code]))
         media = _json_media(response.get("content"))
         schema = media.get("schema") if media else response.get("schema")
         if schema is not None:
@@ -177,13 +228,13 @@ def _result_schema(document: dict[str, Any], responses: Any) -> Any:
 
 def _json_media(content: Any) -> dict[str, Any] | None:
     """The JSON form among a body's media types, form fields where there is no JSON."""
-    types = {kind.partition(";")[0].strip().lower(): media for kind, media in _mapping(content).items()}
+    types = {kind.partition(";")[0].strip().lower(): media for kind, media in mapping(content).items()}
     for kind in sorted(types, key=lambda one: (one != "application/json", one)):
         if kind in ("application/json", "*/*") or kind.endswith("+json"):
-            return _mapping(types[kind])
+            return mapping(types[kind])
     for kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
         if kind in types:
-            return _mapping(types[kind])
+            return mapping(types[kind])
     return None
 
 
@@ -192,16 +243,12 @@ def _followed(document: dict[str, Any], value: Any) -> Any:
     for _ in range(MAX_HOPS):
         if not (isinstance(value, dict) and isinstance(value.get("$ref"), str)):
             return value
-        here: Any = document
-        for part in value["$ref"].removeprefix("#").split("/")[1:]:
-            here = _mapping(here).get(part.replace("~1", "/").replace("~0", "~"))
-        value = here
+        if not value["$ref"].startswith("#/"):
+            return None
+        target = look_up(document, value["$ref"][1:])
+        value = target.value if target else None
     return None
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

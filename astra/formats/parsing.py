@@ -1,20 +1,34 @@
-"""Files -> JSON values: ``.json``, ``.jsonl`` (one list) and ``.yaml``; nothing that JSON cannot hold."""
+"""Files -> JSON values: ``.json``, ``.jsonl`` (one list) and ``.yaml``; nothing that JSON cannot hold.
+
+A line of a JSON Lines file that cannot be read costs that line only: a ``BadLine`` stands in its place. A ``.json``
+file whose lines are each a document (as BFCL's are) is read as such. A key that stands twice in one object with
+different values is refused, since readers would disagree about it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
+MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = (".json", ".jsonl", ".yaml", ".yml")
 
 
 class Unreadable(Exception):
     """A file is not what its suffix says. The message names the position and the remedy."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """What stands in a list in place of a line that could not be read."""
+
+    detail: str
 
 
 def parse(path: Path) -> Any:
@@ -27,23 +41,58 @@ def parse(path: Path) -> Any:
         raise Unreadable(f"{path}: {error.strerror}: make it readable") from None
     try:
         if path.suffix == ".json":
-            return _json(text, path, 0)
+            return _json_or_lines(text, path)
         if path.suffix == ".jsonl":
-            lines = enumerate(text.split("\n"))
-            return [_json(line, path, number) for number, line in lines if line.strip()]
+            return _lines(text, path)
         return _yaml(text, path)
     except RecursionError:
         raise Unreadable(f"{path}: nested too deep to be read: flatten it") from None
 
 
+def _json_or_lines(text: str, path: Path) -> Any:
+    try:
+        return _json(text, path, 0)
+    except Unreadable:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) < 2 or not all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
+            raise
+        return _lines(text, path)
+
+
+def _lines(text: str, path: Path) -> list[Any]:
+    """One value a line. Raises Unreadable where no line can be read."""
+    found = [_json_or_bad(line, path, number) for number, line in enumerate(text.split("\n")) if line.strip()]
+    if found and all(isinstance(one, BadLine) for one in found):
+        raise Unreadable(found[0].detail)
+    return found
+
+
+def _json_or_bad(line: str, path: Path, number: int) -> Any:
+    try:
+        return _json(line, path, number)
+    except Unreadable as error:
+        return BadLine(str(error))
+    except RecursionError:
+        return BadLine(f"{path}: line {number + 1}: nested too deep to be read: flatten it")
+
+
 def _json(text: str, path: Path, line: int) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         where = f"line {line + error.lineno} column {error.colno}"
         raise Unreadable(f"{path}: {where}: not JSON: {error.msg}: mend or remove the file") from None
     except ValueError as error:
         raise Unreadable(f"{path}: line {line + 1}: not JSON: {error}: mend or remove the file") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        for key, value in pairs:
+            if found[key] != value:
+                raise ValueError(f"the key {key!r} stands twice in one object, with different values")
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -57,8 +106,23 @@ def _finite(text: str) -> float:
     return number
 
 
-class _JsonTypes(yaml.SafeLoader):
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _JsonTypes(_Loader):  # type: ignore[misc]
     """YAML with the scalars of JSON: no dates, no ``no`` that means false, no ``12:30`` that means 750."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        known = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            if key.value in known:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value!r} stands twice in one mapping", problem_mark=key.start_mark
+                )
+            known.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 _JsonTypes.yaml_implicit_resolvers = {}

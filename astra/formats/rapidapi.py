@@ -1,5 +1,8 @@
 """RapidAPI hubs in the form of ToolBench: required and optional parameter lists, upper-case types, example responses.
 
+One hub, a list of hubs, or ToolBench's instructions, where each query lists the APIs that it may use and each API names
+its hub: those are gathered by hub, and an API that another query listed already is not a new one.
+
 A tool's name is made as ToolBench makes it, ``<api>_for_<tool>``. Defaults are texts there: one that is no canonical
 number or boolean of its type is dropped with a note rather than bent, and an empty one is none.
 """
@@ -11,47 +14,89 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from astra.formats.document import Draft, FoundServer, Problem, one_text, server_name, text_or_none, tools_of
+from astra.formats.document import (
+    Draft,
+    FoundServer,
+    Problem,
+    mapping,
+    no_object,
+    no_server,
+    one_text,
+    server_name,
+    text_or_none,
+    tools_of,
+)
 from astra.formats.names import slug
 from astra.formats.schema import Schema, escape
 from astra.formats.type_names import UnknownTypeName, named_type
+from astra.records import canonical
 
 
 def recognises(document: Any) -> bool:
-    return bool(_hubs(document))
+    return any(_is_hub(one) for _, one in _entries(document))
 
 
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
-    for place, hub in _hubs(document):
-        title = one_text(hub.get("tool_name"))
-        drafts = (_draft(api, title, f"{place}/api_list/{index}") for index, api in enumerate(hub["api_list"]))
-        found = tools_of(drafts, hub, max_ref_depth)
-        name = server_name(hub.get("standardized_name") or title.lower(), uri)
-        yield FoundServer(
-            name=name,
-            title=title or name,
-            description=one_text(hub.get("tool_description")),
-            domain=text_or_none(hub.get("category_name")),
-            licence=text_or_none(hub.get("licence")),
-            tools=found.tools,
-            problems=found.problems,
-        )
+    entries = _entries(document)
+    for place, hub in entries:
+        if not _is_hub(hub):
+            yield no_server(uri, no_object(hub, place, "a hub with an api_list"))
+        elif not _is_query(hub):
+            apis = [(f"{place}/api_list/{index}", api) for index, api in enumerate(hub["api_list"])]
+            yield _server(hub, apis, uri, max_ref_depth)
+    for hub, apis in _gathered([(place, hub) for place, hub in entries if _is_query(hub)]):
+        yield _server(hub, apis, uri, max_ref_depth)
 
 
-def _hubs(document: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The tools (servers, in our words) of a document with their pointers."""
-    listed = isinstance(document, list)
-    candidates = document if listed else [document]
-    return [
-        (f"/{index}" if listed else "", one)
-        for index, one in enumerate(candidates)
-        if isinstance(one, dict) and isinstance(one.get("api_list"), list)
-    ]
+def _server(hub: dict[str, Any], apis: list[tuple[str, Any]], uri: str, max_ref_depth: int) -> FoundServer:
+    title = one_text(hub.get("tool_name"))
+    found = tools_of((_draft(api, title, pointer) for pointer, api in apis), hub, max_ref_depth)
+    name = server_name(hub.get("standardized_name") or title.lower(), uri)
+    return FoundServer(
+        name=name,
+        title=title or name,
+        description=one_text(hub.get("tool_description")),
+        domain=text_or_none(hub.get("category_name")),
+        licence=text_or_none(hub.get("licence")),
+        tools=found.tools,
+        problems=found.problems,
+    )
+
+
+def _entries(document: Any) -> list[tuple[str, Any]]:
+    """The hubs of a document, and what stands where one should, with their pointers."""
+    if isinstance(document, list):
+        return [(f"/{index}", one) for index, one in enumerate(document)]
+    return [("", document)]
+
+
+def _is_hub(one: Any) -> bool:
+    return isinstance(mapping(one).get("api_list"), list)
+
+
+def _is_query(one: Any) -> bool:
+    """A hub without a name of its own, whose APIs name theirs."""
+    if not _is_hub(one) or one_text(one.get("tool_name")):
+        return False
+    return any(one_text(mapping(api).get("tool_name")) for api in one["api_list"])
+
+
+def _gathered(queries: list[tuple[str, Any]]) -> Iterator[tuple[dict[str, Any], list[tuple[str, Any]]]]:
+    """The APIs of all queries by hub, equal ones once, in order of first appearance."""
+    hubs: dict[str, dict[str, tuple[str, Any]]] = {}
+    for place, query in queries:
+        for index, api in enumerate(query["api_list"]):
+            pointer = f"{place}/api_list/{index}"
+            key = canonical(api) if isinstance(api, dict) else pointer
+            hubs.setdefault(one_text(mapping(api).get("tool_name")), {}).setdefault(key, (pointer, api))
+    for name, apis in hubs.items():
+        first = mapping(next(iter(apis.values()))[1])
+        yield {"tool_name": name, "category_name": first.get("category_name")}, list(apis.values())
 
 
 def _draft(api: Any, title: str, pointer: str) -> Draft | Problem:
     if not isinstance(api, dict):
-        return Problem("bad_tool", pointer, f"an API must be an object, not {type(api).__name__}")
+        return no_object(api, pointer, "an API")
     api_name = api.get("api_name", api.get("name"))
     notes: list[str] = []
     properties: dict[str, Schema] = {}

@@ -8,12 +8,12 @@ from typing import Any
 SYNONYMS: dict[str, dict[str, Any]] = {
     name: schema
     for names, schema in (
-        ("string str text char enum geopoint", {"type": "string"}),
-        ("integer int long short int32 int64", {"type": "integer"}),
+        ("string str text char character enum geopoint", {"type": "string"}),
+        ("integer int long short byte bigint biginteger int32 int64", {"type": "integer"}),
         ("number float double decimal numeric", {"type": "number"}),
         ("boolean bool", {"type": "boolean"}),
-        ("object dict dictionary map mapping hashmap", {"type": "object"}),
-        ("array list tuple set sequence arraylist", {"type": "array"}),
+        ("object dict dictionary map mapping hashmap hashtable record", {"type": "object"}),
+        ("array list tuple set sequence arraylist linkedlist queue stack iterable frozenset", {"type": "array"}),
         ("null none nonetype nil", {"type": "null"}),
         ("any unknown mixed *", {}),
         ("date", {"type": "string", "format": "date"}),

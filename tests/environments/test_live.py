@@ -15,6 +15,7 @@ from astra.environments.routed import Routed, ToolNameTaken
 from astra.live import LiveConfig
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import FunctionCall, Server, Source, ToolCall, ToolSpec, Usage
+from tests.test_live import Served
 
 FAKE = str(Path(__file__).parents[1] / "fake_mcp_server.py")
 ANY = {"type": "object"}
@@ -118,6 +119,29 @@ def test_a_session_that_fails_under_several_conversations_fails_each_of_them_onc
 
 def test_a_server_that_does_not_start_stops_the_stage():
     with sessions("dead_on_start") as shared, pytest.raises(EnvironmentUnavailable, match="exit code 3"):
+        asyncio.run(live(shared).call(call("pid")))
+
+
+def test_a_server_at_an_address_is_shared_and_when_it_is_lost_its_conversation_ends_and_then_the_stage():
+    async def run(shared: LiveSessions) -> None:
+        assert (await live(shared).call(call("pid"))).executed_by == "live"
+        at.process.kill()
+        with pytest.raises(LiveCallFailed, match="MCP server served at http"):
+            await live(shared).call(call("pid", n=2))
+        with pytest.raises(EnvironmentUnavailable, match="failed 2 times.*ConnectError"):
+            await live(shared).call(call("pid", n=2))
+
+    with Served("plain") as at, LiveSessions({"server-1": LiveConfig(name="served", url=at.url)}, 20, 10) as shared:
+        asyncio.run(run(shared))
+
+
+def test_a_server_that_starts_too_slowly_is_not_started_again_and_again():
+    config = LiveConfig(name="slow", command="python", args=(FAKE, "slow30"))
+    shared = LiveSessions({"server-1": config}, start_timeout_s=0.3, call_timeout_s=5)
+    with (
+        shared,
+        pytest.raises(EnvironmentUnavailable, match=r"failed 1 times.*initialize in 0.3 s \(start_timeout_s\)"),
+    ):
         asyncio.run(live(shared).call(call("pid")))
 
 

@@ -102,4 +102,23 @@ RAPIDAPI: dict[str, Any] = {
         {"api_name": "find_ports", "api_description": "Find ports.", "schema": {"type": "object"}},
     ],
 }
-DOCUMENTS = {"mcp": MCP, "openai": OPENAI, "openapi": OPENAPI, "rapidapi": RAPIDAPI}
+RELEASE: list[Any] = [
+    {
+        "base_info": {
+            "group_info": {
+                "server_title": "Lighthouse Log",
+                "server_name": "lighthouse.log",
+                "server_description": "Lamps and watches.",
+                "domain": "Shipping",
+            },
+            "tool_list": [
+                {"name": "find_lamp", "description": "Find a lamp.",
+                 "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}},
+                {"name": "read-watch", "description": "Read a watch.", "parameters": {"type": "object"}},
+            ],
+        },
+        "features": {"n": 2},
+        "call_info": {"url": "https://example.org/mcp?api_key=not-for-you", "headers": {"Authorization": "not for you"}},
+    },
+]  # fmt: skip
+DOCUMENTS = {"mcp": MCP, "openai": OPENAI, "openapi": OPENAPI, "rapidapi": RAPIDAPI, "astra": RELEASE}

@@ -18,6 +18,8 @@ def write(folder, name, content):
     [
         ("a.json", '\ufeff{"a": 1}', {"a": 1}),
         ("a.jsonl", '{"a": 1}\n\n[2]\n', [{"a": 1}, [2]]),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]),
+        ("a.json", '{"a": 1, "a": 1}', {"a": 1}),
         ("a.yaml", "200: no\nday: 2026-01-02\nflag: true\nn: 1.5\non: y", {
             "200": "no", "day": "2026-01-02", "flag": True, "n": 1.5, "on": "y"}),
         ("a.yml", "a: null\nb: ~\nc:\nd: 12:30\ne: 007\nf: -3\ng: 1e3\nh: {<<: {x: 1}}\ni: Nina", {
@@ -36,7 +38,9 @@ def test_a_file_becomes_json_values(tmp_path, name, content, value):
         ("a.json", '{"a": NaN}', "NaN is no JSON number"),
         ("a.json", '{"a": 1e999}', "1e999 is no JSON number"),
         ("a.json", "[" * 100_000, "nested too deep"),
-        ("a.jsonl", '{"a": 1}\n{"b"\n', "line 2 column 5"),
+        ("a.jsonl", '{"b"\n{"c"\n', "line 1 column 5"),
+        ("a.json", '{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice in one object, with different values"),
+        ("a.yaml", "a: 1\nb: 2\na: 1", "line 3 column 1: not YAML: the key 'a' stands twice"),
         ("a.yaml", "a: [1\nb: 2", "line 2 column 2: not YAML"),
         ("a.yaml", "a: .nan", "has no JSON form"),
         ("a.yaml", "a: !!python/object:os.system {}", "not YAML"),
@@ -47,3 +51,9 @@ def test_a_file_that_cannot_be_read_says_where_and_what_to_do(tmp_path, name, co
     with pytest.raises(Unreadable, match=f"{name}: ") as error:
         parse(write(tmp_path, name, content))
     assert says in str(error.value)
+
+
+def test_a_bad_line_of_json_lines_costs_that_line_only(tmp_path):
+    good, bad, last = parse(write(tmp_path, "a.jsonl", '{"a": 1}\n{"b"\n{"c": 3}\n'))
+    assert (good, last) == ({"a": 1}, {"c": 3})
+    assert "line 2 column 5" in bad.detail

@@ -76,6 +76,73 @@ def test_openai_functions_may_be_wrapped_or_flat_and_a_bare_list():
     assert only(DOCUMENTS["openai"]["functions"]).name == "case"
 
 
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        ({"name": "one", "parameters": {}}, ["one"]),
+        ({"type": "function", "function": {"name": "one"}}, ["one"]),
+        (
+            [
+                {"function": [{"name": "a", "parameters": {}}]},
+                {"function": [{"name": "a", "parameters": {}}, {"name": "b"}]},
+            ],
+            ["a", "b"],
+        ),
+        ([{"messages": [], "tools": [{"type": "function", "function": {"name": "a"}}]}], ["a"]),
+        ({"id": "simple_1", "function": [{"name": "a", "parameters": {}}]}, ["a"]),
+    ],
+)
+def test_openai_functions_may_stand_alone_or_in_the_records_of_a_dataset(document, names):
+    server = only(document)
+    assert [tool.name for tool in server.tools] == names
+    assert server.problems == ()
+
+
+def test_two_records_that_differ_about_one_function_are_a_problem():
+    first, second = (
+        {"name": "a", "parameters": {}},
+        {"name": "a", "parameters": {"type": "dict", "properties": {"x": {"type": "str"}}}},
+    )
+    server = only([{"function": [first]}, {"function": [second]}, "text"])
+    assert [(one.reason, one.pointer) for one in server.problems] == [
+        ("duplicate_name", "/1/function/0"),
+        ("bad_tool", "/2"),
+    ]
+
+
+def test_the_release_says_how_a_server_is_called_and_we_do_not_read_it():
+    server = only(DOCUMENTS["astra"])
+    assert (server.name, server.title, server.domain) == ("lighthouse_log", "Lighthouse Log", "Shipping")
+    assert "not for you" not in repr(server)
+
+
+@pytest.mark.parametrize("name", ["astra", "rapidapi"])
+def test_what_is_no_server_in_a_list_of_servers_is_a_problem_with_its_place(name):
+    document = DOCUMENTS[name] if isinstance(DOCUMENTS[name], list) else [DOCUMENTS[name]]
+    _, second, third = READERS[name].servers([*document, {"a": 1}, 7], "folder/case.json", 2)
+    assert [(one.reason, one.pointer) for one in (*second.problems, *third.problems)] == [
+        ("bad_tool", "/1"),
+        ("bad_tool", "/2"),
+    ]
+
+
+def test_toolbench_queries_are_gathered_by_hub():
+    def api(hub, name, **more):
+        return {"tool_name": hub, "category_name": "Sea", "api_name": name, **more}
+
+    queries = [
+        {"query": "?", "api_list": [api("A", "x"), api("B", "y")]},
+        {"query": "!", "api_list": [api("A", "x"), api("A", "z"), 3]},
+    ]
+    found = list(READERS["rapidapi"].servers(queries, "folder/case.json", 2))
+    assert [(server.title, [tool.wire_name for tool in server.tools]) for server in found] == [
+        ("A", ["x", "z"]),
+        ("B", ["y"]),
+        ("case", []),
+    ]
+    assert [(one.reason, one.pointer) for server in found for one in server.problems] == [("bad_tool", "/1/api_list/2")]
+
+
 def test_an_openapi_operation_is_one_flat_function():
     found = tools(DOCUMENTS["openapi"])
     assert list(found) == ["getBerth", "delete_berths_berth_id", "addBerth"]

@@ -64,6 +64,63 @@ def test_a_reference_that_leads_nowhere_is_noted_and_takes_anything(reference):
     assert result.notes[0].startswith("unresolved_ref /")
 
 
+def test_references_by_anchor_and_by_identifier_are_followed():
+    defs = {
+        "A": {"$anchor": "leg", "type": "string"},
+        "B": {"$id": "https://example.org/b.json", "$defs": {"C": {"type": "integer"}}},
+    }
+    for reference, kind in (("#leg", "string"), ("https://example.org/b.json#/$defs/C", "integer")):
+        assert cleaned({"properties": {"a": {"$ref": reference}}, "$defs": defs})["properties"]["a"] == {"type": kind}
+
+
+@pytest.mark.parametrize(
+    ("tree", "cut"),
+    [
+        ({"type": "array", "items": {"$ref": "#/$defs/T"}}, {"type": "array"}),
+        ({"type": ["object", "null"], "properties": {"sub": {"$ref": "#/$defs/T"}}}, {"type": ["object", "null"]}),
+        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/T"}}]}, {}),
+    ],
+)
+def test_what_stands_for_a_cut_recursion_takes_whatever_the_definition_could_be(tree, cut):
+    schema = cleaned({"$ref": "#/$defs/T", "$defs": {"T": tree}}, depth=1)
+    inner = schema["anyOf"][1]["items"] if "anyOf" in schema else schema.get("items") or schema["properties"]["sub"]
+    assert inner == cut
+
+
+def test_a_schema_that_is_too_large_at_the_stated_depth_is_unrolled_once():
+    defs = {
+        f"N{n}": {"type": "object", "properties": {f"p{m}": {"$ref": f"#/$defs/N{m}"} for m in range(4)}}
+        for n in range(4)
+    }
+    result = clean({"$ref": "#/$defs/N0", "$defs": defs}, None, 2)
+    assert result == clean({"$ref": "#/$defs/N0", "$defs": defs}, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        ({"allOf": [{"additionalProperties": False}, {"properties": {"a": {}}}]}, [{"a": 1}, {}]),
+        (
+            {"anyOf": [{"type": "object", "anyOf": [{"type": "object", "required": ["a"]}]}, {"type": "null"}]},
+            [None, {}, {"a": 1}],
+        ),
+        (
+            {"$ref": "#/$defs/P", "unevaluatedProperties": False, "$defs": {"P": {"properties": {"a": {}}}}},
+            [{"a": 1}, {"b": 1}],
+        ),
+        (
+            {"required": ["x"], "properties": {"x": {}}, "additionalProperties": {"type": "string"}},
+            [{"x": 1}, {"x": 1, "y": 1}],
+        ),
+        ({"type": "array", "items": [{"type": "string"}], "additionalItems": False}, [["a"], ["a", "b"], [1]]),
+    ],
+)
+def test_plainer_words_mean_the_same(schema, values):
+    draft = jsonschema.Draft201909Validator if "additionalItems" in schema else jsonschema.Draft202012Validator
+    for value in values:
+        assert jsonschema.Draft202012Validator(cleaned(schema)).is_valid(value) == draft(schema).is_valid(value)
+
+
 def test_a_definition_that_contains_itself_is_cut_at_the_stated_depth():
     schema = {
         "$ref": "#/$defs/Rule",
@@ -89,7 +146,7 @@ def test_a_reference_to_the_whole_schema_is_cut():
 
 
 def test_a_reference_to_itself_ends():
-    assert cleaned({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}) == {"type": "object"}
+    assert cleaned({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}) == {}
 
 
 def test_references_that_multiply_without_recursion_are_refused():
@@ -180,7 +237,7 @@ def test_python_types_are_read_and_parameters_called_like_keywords_survive():
 
 
 def test_an_unknown_type_takes_anything_and_is_noted_with_its_place():
-    result = clean({"properties": {"w": {"type": "Widget", "description": "A widget."}}}, None, 2)
+    result = clean({"type": "object", "properties": {"w": {"type": "Widget", "description": "A widget."}}}, None, 2)
     assert result.schema["properties"]["w"] == {"description": "A widget."}
     assert result.notes == ("unknown_type /properties/w/type (Widget)",)
 
@@ -274,6 +331,65 @@ def test_a_required_name_without_a_property_becomes_one_that_takes_anything():
 def test_parameters_that_are_no_object_are_refused(schema):
     with pytest.raises(SchemaInvalid, match="must be an object"):
         clean_parameters(schema, None, 2)
+
+
+def test_arrays_say_what_they_hold_since_endpoints_ask_for_it():
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array"}, "b": {"anyOf": [{"type": "array"}, {"minLength": 1}]}},
+    }
+    found = clean_parameters(schema, None, 2).schema["properties"]
+    assert found["a"] == {"type": "array", "items": {}}
+    assert found["b"]["anyOf"][0] == {"type": "array", "items": {}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "properties", "required"),
+    [
+        (  # a choice between required names: which ones go together is lost
+            {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {"a": {"type": "string"}, "b": {"type": "string"}}, [],
+        ),
+        (  # a tagged union of two kinds of arguments
+            {"oneOf": [
+                {"type": "object", "properties": {"kind": {"const": "card"}, "number": {"type": "string"}}, "required": ["kind", "number"]},
+                {"type": "object", "properties": {"kind": {"const": "cash"}}, "required": ["kind"]},
+                {"type": "null"},
+            ]},
+            {"kind": {"anyOf": [{"const": "card"}, {"const": "cash"}]}, "number": {"type": "string"}}, ["kind"],
+        ),
+        (  # parts that cannot be merged into one schema
+            {"allOf": [{"properties": {"a": {"minimum": 0}}, "required": ["a"]}, {"properties": {"a": {"minimum": 1}}, "additionalProperties": False}]},
+            {"a": {"allOf": [{"minimum": 0}, {"minimum": 1}]}}, ["a"],
+        ),
+        ({"properties": {"a": {}}, "not": {"required": ["a"]}}, {"a": {}}, []),
+        ({"enum": [{"a": 1}]}, {}, []),
+    ],
+)  # fmt: skip
+def test_alternatives_at_the_top_become_one_plain_object_with_a_note(schema, properties, required):
+    result = clean_parameters({"type": "object", **schema}, None, 2)
+    assert result.schema["properties"] == properties
+    assert result.schema["required"] == required
+    assert not result.schema.keys() & {"anyOf", "oneOf", "allOf", "not", "enum"}
+    assert result.notes[0] == "top_level_union /"
+
+
+def test_each_alternative_at_the_top_is_still_callable():
+    card = {
+        "type": "object",
+        "properties": {"card": {"type": "string"}},
+        "required": ["card"],
+        "additionalProperties": False,
+    }
+    cash = {
+        "type": "object",
+        "properties": {"coins": {"type": "integer"}},
+        "required": ["coins"],
+        "additionalProperties": False,
+    }
+    schema = clean_parameters({"oneOf": [card, cash]}, None, 2).schema
+    for arguments in ({"card": "4711"}, {"coins": 3}):
+        jsonschema.Draft202012Validator(schema).validate(arguments)
 
 
 # ------------------------------------------------------------------ any document
