@@ -1,12 +1,15 @@
-"""data/normalize/servers.jsonl -> data/graph/graphs.jsonl: which tool can feed which (paper section 3.1).
+"""data/normalize/servers.jsonl -> data/graph/: which tool can feed which (paper section 3.1).
 
 Two kinds of evidence make an edge a -> b, and both are kept on it: a model proposed a chain in which b follows a
-(``votes_for`` of ``votes``), and a value that a returns can fill a required parameter of b (``via``), told from names,
-titles, formats and enumerations. A type alone is no evidence: most values are strings.
+(``votes_for`` of ``votes``), and a value that a returns can fill a required parameter of b (``via``), told from name,
+format, enumeration, type and the similarity of what is said about the two, each with what it counted. A type alone is
+no evidence: most values are strings. With ``graph.cross_server`` a tool may also feed tools of other servers.
+``graphs.graphml`` holds all graphs for other programs, ``pictures/`` a drawing of each.
 
 Departures: the paper has proposals only. A proposal with a tool that the server lacks is dropped whole; the authors'
 code skips the tool and joins its neighbours. A server without edges is a reject here (its single tools still get
-server-only tasks).
+server-only tasks). Edges across servers rest on schemas alone; whether a chain over them makes sense is asked in
+``chains``.
 
     python -m stages.graph
 """
@@ -14,22 +17,29 @@ server-only tasks).
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import networkx as nx
 from pydantic import Field
 
+from astra.encoder import open_encoder
 from astra.llm import Completion, ModelParams, Models, Request, RequestRefused, Settings
 from astra.llm.reply import ReplyInvalid, parse_json, validate
 from astra.llm.structured import TEXT, TEXTS, object_schema
 from astra.prompts import render
-from astra.records import Edge, Link, Message, Record, Section, Server, ToolGraph, ToolSpec, content_id
+from astra.records import Edge, Link, Message, Record, Section, Server, ToolGraph, content_id
 from astra.stage import Contract, Run
+from astra.toolgraph.across import Crossing, crossings
+from astra.toolgraph.drawing import graphml, svg
+from astra.toolgraph.evidence import Encodes, Prior, Remembering, Signature, Takers, signature, texts
 
 
 class Params(Section):
@@ -37,12 +47,19 @@ class Params(Section):
     reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     max_proposals: int = Field(ge=1, le=100, description="Chains asked for in one reply.")
     max_length: int = Field(ge=2, le=8, description="Longest chain to propose.")
+    prior: Prior = Field(description="When schemas say that one tool's result can fill another's parameter.")
+    max_fed: int = Field(ge=1, description="Tools of its server that a tool may feed by schema, the best ones.")
+    cross_server: int = Field(ge=0, le=50, description="Tools of other servers that a tool may feed; 0: none.")
 
 
 CONTRACT = Contract(
     name="graph",
     reads={"servers": "data/normalize/servers.jsonl"},
-    writes={"graphs": "data/graph/graphs.jsonl"},
+    writes={
+        "graphs": "data/graph/graphs.jsonl",
+        "graphml": "data/graph/graphs.graphml",
+        "pictures": "data/graph/pictures",
+    },
     params={"seed": int, "graph": Params, "models.teacher": ModelParams},
     settings={"llm": Settings},
 )
@@ -67,10 +84,11 @@ REPLY = object_schema(
 )
 
 
-def question(server: Server, params: Params, model: ModelParams, seed: int, sample: int) -> Request:
-    """One of the times that the model is asked about a server."""
+def questions(server: Server, params: Params, model: ModelParams, seed: int) -> Iterator[Request]:
+    """The times that the model is asked about a server."""
     messages = (Message(role="user", content=prompt(server, params)),)
-    return Request(model=model, messages=messages, seed=seed, sample=sample, json_schema=REPLY)
+    for sample in range(params.samples):
+        yield Request(model=model, messages=messages, seed=seed, sample=sample, json_schema=REPLY)
 
 
 def prompt(server: Server, params: Params) -> str:
@@ -127,170 +145,116 @@ def _unusable(proposal: Proposal, known: set[str], max_length: int) -> str | Non
     return None
 
 
-# ---------------------------------------------------------------- structure
-
-
-class Output(NamedTuple):
-    """A scalar that a tool returns."""
-
-    path: str
-    names: frozenset[str]  # what it may be called, as words: its name, its noun and name, its title
-    schema: dict[str, Any]
-
-
-GENERIC = frozenset((
-    "id", "name", "title", "type", "status", "state", "result", "value", "text", "message", "description",
-    "content", "data", "date", "time", "code", "count", "total", "limit", "page", "offset", "size", "order",
-    "sort", "query", "filter", "format", "language", "lang", "unit", "units", "url", "uri", "key", "label",
-    "note", "notes", "created", "at", "updated", "created_at", "updated_at", "success", "ok", "error",
-    "category", "tags", "role", "amount", "number", "index",
-))  # fmt: skip
-LOOSE_FORMATS = frozenset(("date", "date-time", "time", "uri", "int32", "int64", "float", "double"))
-MAX_DEPTH, MAX_OUTPUTS = 5, 80
-
-
-def words(name: str) -> str:
-    """``createdAt`` -> ``created at``."""
-    return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)).lower()
-
-
-def singular(noun: str) -> str:
-    if noun.endswith("ies"):
-        return noun[:-3] + "y"
-    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
-
-
-def noun_of(tool: ToolSpec) -> str:
-    """The thing that a tool is about: ``create_invoice`` -> ``invoice``."""
-    spoken = words(tool.name).split()
-    return singular(spoken[-1]) if spoken else ""
-
-
-def outputs(tool: ToolSpec) -> list[Output]:
-    """The scalars in a tool's documented result; none where it documents none."""
-    if tool.returns is None:
-        return []
-    found = _outputs(tool.returns, tool.returns, "", noun_of(tool), 0)
-    return [one for one, _ in zip(found, range(MAX_OUTPUTS), strict=False)]
-
-
-def _outputs(schema: Any, root: dict[str, Any], path: str, noun: str, depth: int) -> Iterator[Output]:
-    schema = resolved(schema, root)
-    if depth > MAX_DEPTH:
-        return
-    for name, one in schema.get("properties", {}).items():
-        here = f"{path}.{name}" if path else name
-        inner = resolved(one, root)
-        if "properties" in inner or "items" in inner:
-            yield from _outputs(inner, root, here, singular(words(name)) or noun, depth + 1)
+def gathered(replies: Iterable[Proposals | RequestRefused]) -> Proposals:
+    """All that was proposed for one server."""
+    accepted: list[Proposal] = []
+    dropped: Counter[str] = Counter()
+    for reply in replies:
+        if isinstance(reply, RequestRefused):
+            dropped[reply.reason] += 1
         else:
-            title = [str(inner["title"]).lower()] if inner.get("title") else []
-            yield Output(here, frozenset([words(name), f"{noun} {words(name)}", *title]), inner)
-    if "items" in schema:
-        items = resolved(schema["items"], root)
-        if "properties" in items or "items" in items:
-            yield from _outputs(items, root, path + "[]", noun, depth + 1)
-        elif path:
-            yield Output(path + "[]", frozenset([noun]), items)
-
-
-def resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """A schema behind its local references and its first alternative that is not null."""
-    for _ in range(8):
-        if not isinstance(schema, dict):
-            return {}
-        if str(schema.get("$ref", "")).startswith("#/"):
-            target: Any = root
-            for part in schema["$ref"][2:].split("/"):
-                target = target.get(part, {}) if isinstance(target, dict) else {}
-            schema = target
-        elif "properties" not in schema and (schema.get("anyOf") or schema.get("oneOf")):
-            options = schema.get("anyOf") or schema.get("oneOf") or []
-            schema = next((one for one in options if one != {"type": "null"}), {})
-        else:
-            return schema
-    return {}
-
-
-def types(schema: dict[str, Any]) -> set[str]:
-    """The JSON types that a schema names; number covers integer."""
-    named = schema.get("type")
-    found = {named} if isinstance(named, str) else set(named or [])
-    return (found | {"number"} if "integer" in found else found) - {"null"}
-
-
-def evidence(output: Output, parameter: str, schema: dict[str, Any], noun: str) -> str | None:
-    """What says that this output can fill this parameter of a tool about ``noun``; None where nothing does."""
-    here, there = types(output.schema), types(schema)
-    if (here and there and not here & there) or there & {"object", "boolean"} or "const" in schema:
-        return None
-    why = []
-    spoken = words(parameter)
-    names = {spoken, f"{noun} {spoken}"} if spoken in GENERIC else {spoken, singular(spoken)}
-    longer = any(" " in name and spoken.endswith(" " + name) for name in output.names)  # slot id -> entry slot id
-    if names & (output.names - GENERIC) or longer:
-        why.append("name")
-    form = schema.get("format")
-    if form and form == output.schema.get("format") and form not in LOOSE_FORMATS and spoken not in GENERIC:
-        why.append("format")
-    if schema.get("enum") and schema["enum"] == output.schema.get("enum"):
-        why.append("enum")
-    if not why:
-        return None
-    return ", ".join([*why, *(["type"] if here & there else [])])
-
-
-def links(source: Sequence[Output], target: ToolSpec) -> tuple[Link, ...]:
-    """How a result can fill the required parameters of a tool: the best output for each."""
-    properties = target.parameters.get("properties", {})
-    found = []
-    for parameter in target.parameters.get("required", []):
-        schema = resolved(properties.get(parameter, {}), target.parameters)
-        if "array" in types(schema):
-            schema = resolved(schema.get("items", {}), target.parameters)
-        options = [
-            (len(why.split(",")), -output.path.count("."), -n, Link(output=output.path, parameter=parameter, why=why))
-            for n, output in enumerate(source)
-            if (why := evidence(output, parameter, schema, noun_of(target))) is not None
-        ]
-        if options:
-            found.append(max(options, key=lambda option: option[:3])[3])
-    return tuple(found)
+            accepted += reply.accepted
+            dropped += reply.dropped
+    return Proposals(tuple(accepted), dropped)
 
 
 # ---------------------------------------------------------------- the graph
 
 
-def build(server: Server, proposals: Iterable[Proposal]) -> ToolGraph | None:
-    """The graph of one server; None where nothing connects its tools."""
-    proposals = list(proposals)
-    votes = Counter(pair for one in proposals for pair in set(pairwise(one.chain)))
-    results = {tool.name: outputs(tool) for tool in server.tools}
-    edges = []
-    for source in server.tools:
-        for target in server.tools:
-            via = links(results[source.name], target) if source.name != target.name else ()
-            votes_for = votes[source.name, target.name]
-            if via or votes_for:
-                edge = Edge(source=source.name, target=target.name, via=via, votes_for=votes_for, votes=len(proposals))
-                edges.append(edge)
+Links = Mapping[tuple[str, str], tuple[Link, ...]]
+
+
+class Structure(NamedTuple):
+    """How the tools of one server feed each other by their schemas, and how many weaker ways were left out."""
+
+    links: Links
+    n_cut: int
+
+
+def structure(tools: Sequence[Signature], prior: Prior, encoder: Encodes, most: int) -> Structure:
+    """What schemas say, by the names of source and target; a tool feeds at most ``most`` others."""
+    takers = Takers(tools, prior, encoder)
+    links = {
+        (source.tool.name, tools[place].tool.name): via
+        for source in tools
+        for place, via in takers.fed_by(source, most).items()
+    }
+    return Structure(links, takers.n_cut)
+
+
+def build(
+    server: Server, proposals: Sequence[Proposal], linked: Links, crossing: Iterable[Edge] = ()
+) -> ToolGraph | None:
+    """The graph of one server; None where nothing connects its tools to any."""
+    votes = Counter(pair for one in proposals for pair in set(pairwise(one.chain)) if pair[0] != pair[1])
+    place = {tool.name: n for n, tool in enumerate(server.tools)}
+    pairs = sorted({*linked, *votes}, key=lambda pair: (place[pair[0]], place[pair[1]]))
+    edges = [
+        Edge(source=a, target=b, via=linked.get((a, b), ()), votes_for=votes[a, b], votes=len(proposals))
+        for a, b in pairs
+    ]
+    edges += crossing
     if not edges:
         return None
     return ToolGraph(id=content_id("graph", server.id, [e.model_dump() for e in edges]), server_id=server.id,
                      edges=tuple(edges))  # fmt: skip
 
 
-def shape(graphs: Iterable[ToolGraph]) -> dict[str, int]:
+def edges_across(found: Iterable[Crossing], servers: Sequence[Server]) -> dict[int, list[Edge]]:
+    """The edges that lead from each server to others, by its place."""
+    edges: dict[int, list[Edge]] = {}
+    for one in found:
+        target = one.target
+        edge = Edge(
+            source=one.source.signature.tool.name, target=target.signature.tool.name, via=one.via, votes_for=0, votes=0,
+            target_server_id=servers[target.server].id,
+        )  # fmt: skip
+        edges.setdefault(one.source.server, []).append(edge)
+    return edges
+
+
+def shape(graphs: Iterable[ToolGraph]) -> dict[str, Any]:
     """Numbers of the graphs for the metrics."""
-    counts: Counter[str] = Counter(edges=0, proposed_edges=0, structural_edges=0, agreed_edges=0, components=0)
+    counts: Counter[str] = Counter(
+        edges=0, proposed_edges=0, structural_edges=0, agreed_edges=0, cross_server_edges=0, components=0
+    )
+    kinds: Counter[str] = Counter()
     for graph in graphs:
-        net = nx.DiGraph((edge.source, edge.target) for edge in graph.edges)
+        net = nx.Graph((edge.source, (edge.target_server_id, edge.target)) for edge in graph.edges)
+        net.add_edges_from((edge.source, (None, edge.source)) for edge in graph.edges)
         counts["edges"] += len(graph.edges)
         counts["proposed_edges"] += sum(edge.votes_for > 0 for edge in graph.edges)
         counts["structural_edges"] += sum(bool(edge.via) for edge in graph.edges)
         counts["agreed_edges"] += sum(bool(edge.via) and edge.votes_for > 0 for edge in graph.edges)
-        counts["components"] += nx.number_weakly_connected_components(net)
-    return dict(counts)
+        counts["cross_server_edges"] += sum(edge.target_server_id is not None for edge in graph.edges)
+        counts["components"] += nx.number_connected_components(net)
+        kinds.update(kind for edge in graph.edges for link in edge.via for kind in link.evidence)
+    return {**counts, "link_evidence": dict(sorted(kinds.items()))}
+
+
+# ---------------------------------------------------------------- for other programs and for eyes
+
+
+def write_text(path: Path, lines: Iterable[str]) -> None:
+    """Write a text, all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as out:
+        out.writelines(lines)
+    os.replace(partial, path)
+
+
+def write_pictures(folder: Path, graphs: Iterable[ToolGraph], servers: Mapping[str, Server]) -> None:
+    """Draw each graph into a file that is called as its server, anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    taken: set[str] = set()
+    for graph in graphs:
+        name = re.sub(r"[^\w.-]+", "-", servers[graph.server_id].name)[:80] or graph.server_id
+        if name.casefold() in taken:
+            name = graph.server_id
+        taken.add(name.casefold())
+        write_text(folder / f"{name}.svg", [svg(graph, servers)])
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -298,29 +262,36 @@ def main(arguments: Sequence[str] = ()) -> None:
         params: Params = run.params["graph"]
         model: ModelParams = run.params["models.teacher"]
         servers = run.read("servers", Server)
-        asked = [
-            (question(server, params, model, run.params["seed"], sample), reader(server, params.max_length))
+        asked = (
+            (request, reader(server, params.max_length))
             for server in servers
-            for sample in range(params.samples)
-        ]
-        replies = list(models.client("teacher").read_all(asked, params.reasks))
+            for request in questions(server, params, model, run.params["seed"])
+        )
+        replies = models.client("teacher").read_all(asked, params.reasks)
+        tools = [[signature(tool) for tool in server.tools] for server in servers]
+        encoder = Remembering(open_encoder(params.prior.encoder, chain.from_iterable(map(texts, tools))))
+        far = crossings(servers, tools, params.prior, encoder, params.cross_server) if params.cross_server else ()
+        across = edges_across(far, servers)
         dropped: Counter[str] = Counter()
+        n_cut = 0
         graphs = []
         for n, server in enumerate(run.progress(servers, unit="server")):
-            proposals: list[Proposal] = []
-            for reply in replies[n * params.samples : (n + 1) * params.samples]:
-                if isinstance(reply, RequestRefused):
-                    dropped[reply.reason] += 1
-                    continue
-                proposals += reply.accepted
-                dropped += reply.dropped
-            graph = build(server, proposals)
+            proposals = gathered(islice(replies, params.samples))
+            dropped += proposals.dropped
+            found = structure(tools[n], params.prior, encoder, params.max_fed)
+            n_cut += found.n_cut
+            graph = build(server, proposals.accepted, found.links, across.get(n, ()))
             if graph is None:
                 run.reject(server.id, "no_edges", f"{server.name}: {len(server.tools)} tools, none feeds another")
             else:
                 graphs.append(graph)
+        list(replies)  # ends the check of refusals
         run.n_in, run.n_out = len(servers), run.write("graphs", graphs)
-        run.metrics |= {**shape(graphs), "proposals_dropped": dict(sorted(dropped.items()))}
+        if not run.estimating:
+            by_id = {server.id: server for server in servers}
+            write_text(run.path("graphml"), graphml(graphs, by_id))
+            write_pictures(run.path("pictures"), graphs, by_id)
+        run.metrics |= {**shape(graphs), "cut_edges": n_cut, "proposals_dropped": dict(sorted(dropped.items()))}
 
 
 if __name__ == "__main__":

@@ -4,59 +4,18 @@ from __future__ import annotations
 
 import json
 
+import networkx as nx
 import pytest
 
 import stages.graph as stage
+from astra.encoder import open_encoder
 from astra.llm.reply import ReplyInvalid
 from astra.records import ToolGraph
 from astra.stage import read_records, write_records
-from tests.stages.imitation import FERRY, LONELY, PARAMS, TABLES, TEXT, listed, tool
+from astra.toolgraph.evidence import Prior, Weights, signature, texts
+from tests.stages.imitation import FERRY, LONELY, PARAMS, TABLES, TEXT, tool
 
-
-def via(source, target):
-    return [(link.output, link.parameter, link.why) for link in stage.links(stage.outputs(source), target)]
-
-
-def named(name):
-    return next(one for one in (*FERRY.tools, *TABLES.tools) if one.name == name)
-
-
-def test_a_value_fills_a_parameter_of_the_same_name_however_deep_it_lies():
-    assert via(named("find_routes"), named("list_sailings")) == [("routes[].route_id", "route_id", "name, type")]
-
-
-def test_a_title_names_what_a_result_is_a_key_of():
-    assert via(named("airport_city"), named("city_country")) == [("result", "city", "name, type")]
-    assert via(named("city_country"), named("city_airport")) == []
-
-
-def test_a_type_alone_and_a_generic_name_alone_are_no_evidence():
-    writer = tool("write_text", "Write.", {"title": TEXT, "date": TEXT}, {"date": TEXT, "title": TEXT})
-    other = tool("open_door", "Open.", {"title": TEXT, "house": TEXT}, None)
-    assert via(writer, other) == []
-
-
-def test_an_id_of_the_same_thing_is_evidence_and_of_another_thing_is_not():
-    make = tool("create_issue", "Create.", {"text": TEXT}, {"id": TEXT})
-    assert [one[:2] for one in via(make, tool("close_issue", "Close.", {"issue_id": TEXT}, None))] == [
-        ("id", "issue_id")
-    ]
-    assert via(make, tool("close_door", "Close.", {"door_id": TEXT}, None)) == []
-
-
-def test_types_that_do_not_meet_are_no_evidence():
-    gives = tool("get_berth", "Get.", {}, {"berth": {"type": "integer"}})
-    assert via(gives, tool("use_berth", "Use.", {"berth": {"type": "boolean"}}, None)) == []
-    assert via(gives, tool("use_berth", "Use.", {"berth": {"type": "number"}}, None)) == [
-        ("berth", "berth", "name, type")
-    ]
-
-
-def test_a_format_and_an_enumeration_are_evidence():
-    mail, kinds = {"type": "string", "format": "email"}, {"type": "string", "enum": ["a", "b"]}
-    gives = tool("find_person", "Find.", {}, {"people": listed(contact=mail, sort_of=kinds)})
-    takes = tool("invite", "Invite.", {"guest": mail, "variety": kinds}, None)
-    assert [one[1:] for one in via(gives, takes)] == [("guest", "format, type"), ("variety", "enum, type")]
+WEIGHTS = Weights(name=0.6, format=0.5, enum=0.5, type=0.1, similarity=0.5)
 
 
 def proposals(*chains, plausible="yes"):
@@ -81,17 +40,30 @@ def test_unsure_lone_and_overlong_proposals_are_dropped_and_counted():
         stage.read_proposals("I propose to sail.", FERRY, 4)
 
 
-def test_an_edge_keeps_both_kinds_of_evidence():
+def linked(server):
+    signatures = [signature(one) for one in server.tools]
+    prior = Prior(weights=WEIGHTS, min_score=0.5, encoder="builtin")
+    return stage.structure(signatures, prior, open_encoder("builtin", texts(signatures)), 64).links
+
+
+def test_an_edge_keeps_both_kinds_of_evidence_and_how_much_each_says():
     votes = [stage.Proposal(task="t", chain=("find_routes", "list_sailings", "get_weather"), plausible="yes")]
-    graph = stage.build(FERRY, votes)
+    graph = stage.build(FERRY, votes, linked(FERRY))
     assert graph is not None
-    found = {
-        (edge.source, edge.target): (bool(edge.via), edge.votes_for, edge.votes, edge.weight) for edge in graph.edges
-    }
-    assert found["find_routes", "list_sailings"] == (True, 1, 1, 2.0)
-    assert found["list_sailings", "get_weather"] == (False, 1, 1, 1.0)
-    assert found["list_sailings", "book_sailing"] == (True, 0, 1, 1.0)
+    found = {(edge.source, edge.target): edge for edge in graph.edges}
+    both = found["find_routes", "list_sailings"]
+    assert (both.votes_for, both.votes) == (1, 1)
+    assert both.via[0].evidence == {"name": 0.6, "type": 0.1, "similarity": 0.5}
+    assert both.weight == 2.0  # the prior counts one at most
+    assert (found["list_sailings", "get_weather"].via, found["list_sailings", "get_weather"].weight) == ((), 1.0)
+    assert found["list_sailings", "book_sailing"].votes_for == 0
     assert ("find_routes", "find_routes") not in found
+
+
+def test_a_proposal_that_calls_a_tool_twice_in_a_row_makes_no_edge_to_itself():
+    votes = [stage.Proposal(task="t", chain=("get_weather", "get_weather"), plausible="yes")]
+    assert stage.build(LONELY, [], {}) is None
+    assert stage.build(FERRY, votes, {}) is None
 
 
 @pytest.fixture
@@ -102,10 +74,73 @@ def workspace(tmp_path, monkeypatch):
     return tmp_path
 
 
+def written(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted((folder / "data/graph").rglob("*.*"))}
+
+
 def test_the_stage_rejects_a_server_without_edges_and_repeats_byte_for_byte(workspace, capsys):
     stage.main()
-    first = (workspace / "data/graph/graphs.jsonl").read_bytes()
+    first = written(workspace)
     assert capsys.readouterr().err.startswith("graph: 3 in, 2 out, 1 rejected (no_edges 1)")
     stage.main()
-    assert (workspace / "data/graph/graphs.jsonl").read_bytes() == first
+    assert written(workspace) == first
     assert [graph.server_id for graph in read_records("data/graph/graphs.jsonl", ToolGraph)] == [FERRY.id, TABLES.id]
+
+
+def test_the_stage_writes_graphs_that_other_programs_read_and_a_picture_of_each(workspace):
+    (workspace / "data/graph/pictures").mkdir(parents=True)
+    (workspace / "data/graph/pictures/gone.svg").write_text("of a server that is no longer there")
+    stage.main()
+    graphs = list(read_records("data/graph/graphs.jsonl", ToolGraph))
+    net = nx.read_graphml("data/graph/graphs.graphml")
+    assert net.number_of_edges() == sum(len(graph.edges) for graph in graphs)
+    assert sorted(file.name for file in (workspace / "data/graph/pictures").iterdir()) == ["ferry.svg", "tables.svg"]
+
+
+def test_two_servers_of_one_name_get_a_picture_each(workspace):
+    write_records("data/normalize/servers.jsonl", [FERRY, FERRY.model_copy(update={"id": "server-2", "name": "FERRY"})])
+    stage.main()
+    names = sorted(file.name for file in (workspace / "data/graph/pictures").iterdir())
+    assert names == ["ferry.svg", "server-2.svg"]
+
+
+def test_an_estimate_writes_nothing(workspace):
+    stage.main(["--estimate"])
+    assert not (workspace / "data/graph").exists()
+
+
+MAIL = {"type": "string", "format": "email"}
+CLUB = FERRY.model_copy(
+    update={
+        "id": "server-club", "name": "club",
+        "tools": (
+            tool("find_member", "Find a member of the club.", {"nickname": TEXT}, {"contact_email": MAIL}),
+            tool("send_letter", "Write to somebody.", {"contact_email": MAIL, "letter": TEXT}, None),
+        ),
+    }
+)  # fmt: skip
+POST = CLUB.model_copy(
+    update={
+        "id": "server-post", "name": "post",
+        "tools": (tool("book_courier", "Send a courier.", {"contact_email": MAIL}, {"courier_day": TEXT}),),
+    }
+)  # fmt: skip
+
+
+def test_edges_lead_to_other_servers_only_where_the_params_say_so(workspace):
+    write_records("data/normalize/servers.jsonl", [CLUB, POST, LONELY])
+    stage.main()
+    graphs = list(read_records("data/graph/graphs.jsonl", ToolGraph))
+    assert all(edge.target_server_id is None for graph in graphs for edge in graph.edges)
+    (workspace / "params.yaml").write_text(PARAMS.replace("cross_server: 0", "cross_server: 2"))
+    stage.main()
+    edges = {
+        (edge.source, edge.target): edge
+        for graph in read_records("data/graph/graphs.jsonl", ToolGraph)
+        for edge in graph.edges
+    }
+    assert edges["find_member", "book_courier"].target_server_id == POST.id
+    assert {"name", "format"} <= edges["find_member", "book_courier"].via[0].evidence.keys()
+    assert edges["find_member", "send_letter"].target_server_id is None
+    metrics = json.loads((workspace / "metrics/graph.json").read_text())
+    assert metrics["cross_server_edges"] == 1
