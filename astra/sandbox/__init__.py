@@ -1,12 +1,15 @@
 """Running code that a model wrote: one interface, several backends, never a bare subprocess.
 
-``open_sandbox("auto")`` takes the first backend of BACKENDS whose probe works and refuses where none does.
+``open_sandbox("auto")`` takes the first backend of BACKENDS, the strongest first, whose probe works, and refuses where
+none does. All backends start the same fork server (``runner.py``); they differ in what is around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from astra.sandbox.bwrap import bwrap_worker
+from astra.sandbox.docker import docker_worker
 from astra.sandbox.landlock import landlock_worker
 from astra.sandbox.pool import CONDITIONS, Pool
 from astra.sandbox.types import (
@@ -22,7 +25,9 @@ from astra.sandbox.types import (
 )
 from astra.sandbox.worker import Conditions, Worker
 
-BACKENDS: dict[str, Callable[[Conditions, int], Worker]] = {"landlock": landlock_worker}
+BACKENDS: dict[str, Callable[[Conditions, int], Worker]] = {
+    "docker": docker_worker, "bwrap": bwrap_worker, "landlock": landlock_worker,
+}  # fmt: skip
 AUTO = "auto"
 
 # Shows that code runs and that it is really confined: each line of the second kind must fail.

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from astra.sandbox.link import Link, ProcessLink
 from astra.sandbox.worker import Conditions, Worker
 
 RUNNER = Path(__file__).with_name("runner.py")
+PYTHON_OPTIONS = ("-s", "-P", "-S", "-B")  # not -I: it would ignore PYTHONHASHSEED
 FIRST_UID = 64001
 MEMORY_MIB = 512
 
 
 def landlock_worker(conditions: Conditions, slot: int = 0) -> Worker:
     """A worker of this backend. ``slot`` gives each worker's tools a user of their own where that is possible."""
-    command = [interpreter(), "-s", "-P", "-S", "-B", str(RUNNER)]
-    environment = {"R_LANDLOCK": "1", "R_MEMORY_MIB": str(MEMORY_MIB), "PYTHONUTF8": "1", "TZ": "UTC"}
+    command = [interpreter(), *PYTHON_OPTIONS, str(RUNNER)]
+    own = {"R_LANDLOCK": "yes", "R_MEMORY_MIB": str(MEMORY_MIB)}
     if os.getuid() == 0:
-        environment["R_UID"] = str(FIRST_UID + slot)
-    return Worker("landlock", command, environment, conditions)
+        own["R_UID"] = str(FIRST_UID + slot)
+
+    def start(environment: Mapping[str, str]) -> Link:
+        return ProcessLink(command, {**environment, **own})
+
+    return Worker("landlock", start, conditions)
 
 
 def interpreter() -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 
 from astra.sandbox.types import Job, Result
@@ -21,37 +21,43 @@ class Pool:
             raise ValueError(f"a pool has at least two workers, got {workers}")
         self.workers = [start(CONDITIONS[slot % len(CONDITIONS)], slot) for slot in range(workers)]
         self.backend = self.workers[0].backend
+        # For the pool's whole life: bubblewrap ends a server with the thread that started it.
+        self._threads = ThreadPoolExecutor(workers)
 
     def map(self, jobs: Sequence[Job]) -> list[list[Result]]:
         """Every job once, on whichever worker is free. Raises SandboxUnavailable."""
-        return self._on(self.workers, jobs)
+        return self._all((self.workers, jobs))[0]
 
     def both(self, first: Sequence[Job], second: Sequence[Job]) -> tuple[list[list[Result]], list[list[Result]]]:
         """Two lists of jobs, each under one of the two conditions, on different servers. Raises SandboxUnavailable."""
         groups = [self.workers[slot :: len(CONDITIONS)] for slot in range(len(CONDITIONS))]
-        with ThreadPoolExecutor(len(groups)) as threads:
-            results = list(threads.map(self._on, groups, (first, second)))
-        return results[0], results[1]
+        under_one, under_other = self._all(*zip(groups, (first, second), strict=True))
+        return under_one, under_other
 
-    def _on(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[list[Result]]:
-        results: list[list[Result]] = [[] for _ in jobs]
-        following = count()
-
-        def work(worker: Worker) -> None:
-            while (one := next(following)) < len(jobs):
-                results[one] = worker.run(jobs[one])
-
-        with ThreadPoolExecutor(len(workers)) as threads:
-            for done in [threads.submit(work, worker) for worker in workers]:
-                done.result()
-        return results
+    def _all(self, *shares: tuple[Sequence[Worker], Sequence[Job]]) -> list[list[list[Result]]]:
+        """The results of each share of jobs, made by its workers; all shares at once."""
+        found: list[list[list[Result]]] = [[[] for _ in jobs] for _, jobs in shares]
+        working = []
+        for (workers, jobs), results in zip(shares, found, strict=True):
+            following = count()
+            working += [self._threads.submit(_work, one, jobs, following, results) for one in workers]
+        wait(working)  # all of them, so that no worker is in use when an error is raised
+        for one in working:
+            one.result()
+        return found
 
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
+        self._threads.shutdown()
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _work(worker: Worker, jobs: Sequence[Job], following: Iterator[int], results: list[list[Result]]) -> None:
+    while (one := next(following)) < len(jobs):
+        results[one] = worker.run(jobs[one])

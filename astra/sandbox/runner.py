@@ -61,7 +61,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 # System calls that are denied with EPERM, as (x86_64, aarch64) numbers; None where the architecture lacks the call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
-    # other processes: look into them, signal them, change how they run
+    # other processes: look into them, signal them, change how they run (a thread of its own may be signalled, below)
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kill": (62, 129),
     "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434),
     "pidfd_send_signal": (424, 424), "pidfd_getfd": (438, 438), "sched_setaffinity": (203, 122),
@@ -83,6 +83,8 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469), "flock": (73, 32),
     "truncate": (76, 45), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    # what others do with files
+    "inotify_add_watch": (254, 27), "fanotify_init": (300, 262),
     # kernel surface that no tool needs
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "userfaultfd": (323, 282), "perf_event_open": (298, 241), "bpf": (321, 280), "unshare": (272, 97),
@@ -91,7 +93,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "fsmount": (432, 432), "mount_setattr": (442, 442), "personality": (135, 92), "init_module": (175, 105),
     "finit_module": (313, 273), "kexec_load": (246, 104), "quotactl": (179, 60), "syslog": (103, 116),
 }  # fmt: skip
-HOLDER_MAY = frozenset(("fork", "vfork", "kill"))  # a session's holder forks a child per call
+HOLDER_MAY = frozenset(("fork",))  # a session's holder forks a child per call
 
 
 class Machine(NamedTuple):
@@ -101,10 +103,17 @@ class Machine(NamedTuple):
     column: int
     clone: int
     prlimit: int
+    prctl: int
+    tgkill: int
 
 
-MACHINES = {"x86_64": Machine(0xC000003E, 0, 56, 302), "aarch64": Machine(0xC00000B7, 1, 220, 261)}
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 0, clone=56, prlimit=302, prctl=157, tgkill=234),
+    "aarch64": Machine(0xC00000B7, 1, clone=220, prlimit=261, prctl=167, tgkill=131),
+}
 CLONE_THREAD, CLONE_NEW_NAMESPACES = 0x10000, 0x7E020000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+OWN_PROCESS = 0x7FFFFFFF  # stands for the number of the process that applies the filter
 LD, JEQ, JGE, JSET, RET = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, DENY = 0x7FFF0000, 0x80000000, 0x00050000
 AT_NUMBER, AT_ARCH, AT_ARGUMENT_0 = 0, 4, 16
@@ -118,13 +127,17 @@ class Filter:
     """A seccomp filter, ready to be applied; ``holder`` may fork, a call may only start threads."""
 
     def __init__(self, holder: bool) -> None:
-        code = b"".join(struct.pack("HBBI", *one) for one in _instructions(holder))
+        instructions = list(_instructions(holder))
+        code = b"".join(struct.pack("HBBI", *one) for one in instructions)
+        self._own = [8 * place + 4 for place, one in enumerate(instructions) if one[3] == OWN_PROCESS]
         self._buffer = ctypes.create_string_buffer(code, len(code))
-        self._program = _Program(len(code) // 8, ctypes.cast(self._buffer, ctypes.c_void_p))
+        self._program = _Program(len(instructions), ctypes.cast(self._buffer, ctypes.c_void_p))
 
     def apply(self) -> bool:
         """Put it on this process for good."""
-        return bool(LIBC.prctl(22, 2, ctypes.byref(self._program), 0, 0) == 0)
+        for place in self._own:
+            struct.pack_into("I", self._buffer, place, os.getpid())
+        return bool(LIBC.prctl(PR_SET_SECCOMP, 2, ctypes.byref(self._program), 0, 0) == 0)
 
 
 def _instructions(holder: bool) -> Iterable[tuple[int, int, int, int]]:
@@ -138,6 +151,11 @@ def _instructions(holder: bool) -> Iterable[tuple[int, int, int, int]]:
         yield from ((JGE, 0, 1, 0x40000000), (RET, 0, 0, KILL))  # the x32 calls
     yield from ((JEQ, 0, 1, 435), (RET, 0, 0, enosys))  # clone3 hides its flags: glibc falls back to clone
     yield from ((JEQ, 0, 4, machine.prlimit), (LD, 0, 0, AT_ARGUMENT_0), (JEQ, 0, 1, 0))  # on itself only
+    yield from ((RET, 0, 0, ALLOW), (RET, 0, 0, eperm))
+    yield from ((JEQ, 0, 4, machine.tgkill), (LD, 0, 0, AT_ARGUMENT_0), (JEQ, 0, 1, OWN_PROCESS))  # abort, raise
+    yield from ((RET, 0, 0, ALLOW), (RET, 0, 0, eperm))
+    # It must die with the server, so it may not take that back.
+    yield from ((JEQ, 0, 4, machine.prctl), (LD, 0, 0, AT_ARGUMENT_0), (JEQ, 1, 0, PR_SET_PDEATHSIG))
     yield from ((RET, 0, 0, ALLOW), (RET, 0, 0, eperm))
     yield from ((JEQ, 0, 4, machine.clone), (LD, 0, 0, AT_ARGUMENT_0))
     yield (JSET, 1, 0, CLONE_NEW_NAMESPACES) if holder else (JSET, 0, 1, CLONE_THREAD)
@@ -191,39 +209,51 @@ def _allow(rules: int, path: str, access: int) -> None:
 
 def undumpable() -> None:
     """No ptrace, and /proc/PID/{fd,mem,environ} closed to others of the same user."""
-    LIBC.prctl(4, 0, 0, 0, 0)
+    LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
     """Processes that lose their parent below this one become its children, so that they can be reaped."""
-    LIBC.prctl(36, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def confine(filter_: Filter, rules: int | None, uid: int) -> None:
-    """Irrevocable. The order matters: user, no new privileges, Landlock, seccomp."""
+def confine(filter_: Filter, rules: int | None, uid: int, parent: int) -> None:
+    """Irrevocable. The order matters: user, what a change of user resets, no new privileges, Landlock, seccomp."""
     if uid and os.getuid() == 0:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     undumpable()
-    LIBC.prctl(38, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before it could be noticed
+        os._exit(96)
+    LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if rules is not None and LIBC.syscall(446, rules, 0):
         os._exit(98)
     if not filter_.apply():
         os._exit(97)
 
 
-def limit(memory_bytes: int, cpu_s: int | None) -> None:
-    """No core dumps, no file growth, 32 descriptors, this much memory; ``cpu_s`` None: any processor time."""
-    bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 32), (resource.RLIMIT_FSIZE, 0),
-              (resource.RLIMIT_AS, memory_bytes)]  # fmt: skip
-    if cpu_s is not None:
-        bounds.append((resource.RLIMIT_CPU, cpu_s))
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """No core dumps, no file growth, 32 descriptors, this much memory and processor time."""
+    bounds = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 32), (resource.RLIMIT_FSIZE, 0),
+              (resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, cpu_s))  # fmt: skip
     for what, value in bounds:
         resource.setrlimit(what, (value, value))
     for what in (resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK):
         with contextlib.suppress(OSError, ValueError):  # some kernels know neither; seccomp denies their calls anyway
             resource.setrlimit(what, (0, 0))
+
+
+def limit_tasks(uid: int, more: int) -> None:
+    """So many processes and threads of this user beyond those that it has now: a holder can fork, but not for long."""
+    there = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            there += len(os.listdir(f"/proc/{name}/task")) if os.stat(f"/proc/{name}").st_uid == uid else 0
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    bound = there + more if hard == resource.RLIM_INFINITY else min(there + more, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (bound, bound))
 
 
 # ---------------------------------------------------------------- results as JSON
@@ -233,15 +263,36 @@ class Unfit(Exception):
     """A result that JSON cannot hold; the message names the type."""
 
 
+class TooLarge(Exception):
+    """A result of more than MAX_RESULT bytes, noticed before any of it is written."""
+
+
 MAX_DEPTH, MAX_INT_BITS, MAX_TEXT = 100, 10_000, 2000
 
 
-def plain(value: Any, notes: set[str], depth: int = 0) -> Any:
+class Walk:
+    """What is known of a result while it is walked: notes for the host, and how many bytes its JSON may still have."""
+
+    def __init__(self) -> None:
+        self.notes: set[str] = set()
+        self.left = MAX_RESULT
+
+    def count(self, value: Any) -> None:
+        """Take off what the value's JSON has at least; nothing is copied. Raises TooLarge."""
+        self.left -= len(value) + 2 if isinstance(value, str) else 1
+        if isinstance(value, list | tuple | set | frozenset | dict):
+            self.left -= 2 * len(value) - 1
+        if self.left < 0:
+            raise TooLarge
+
+
+def plain(value: Any, walk: Walk, depth: int = 0) -> Any:
     """A result as JSON has it. Documented conversions, anything else is unfit.
 
     set -> list sorted by JSON text; tuple -> list; date, time -> ISO text; Decimal -> text; NaN and infinity -> null,
     noted as non_finite; int keys -> text, unless that makes two keys one. Whole numbers stay exact.
     """
+    walk.count(value)
     if value is None or isinstance(value, bool | str):
         return value
     if depth > MAX_DEPTH:
@@ -255,30 +306,31 @@ def plain(value: Any, notes: set[str], depth: int = 0) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        notes.add("non_finite")
+        walk.notes.add("non_finite")
         return None
     if isinstance(value, decimal.Decimal):
         return str(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, list | tuple):
-        return [plain(one, notes, depth + 1) for one in value]
+        return [plain(one, walk, depth + 1) for one in value]
     if isinstance(value, set | frozenset):
-        return sorted((plain(one, notes, depth + 1) for one in value), key=ENCODE)
+        return sorted((plain(one, walk, depth + 1) for one in value), key=ENCODE)
     if isinstance(value, dict):
-        return _plain_dict(value, notes, depth)
+        return _plain_dict(value, walk, depth)
     raise Unfit(type(value).__name__)
 
 
-def _plain_dict(value: dict[Any, Any], notes: set[str], depth: int) -> dict[str, Any]:
+def _plain_dict(value: dict[Any, Any], walk: Walk, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, one in value.items():
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise Unfit(f"dict with a key of type {type(key).__name__}")
         name = str(key)
+        walk.count(name)
         if name in found:
             raise Unfit(f"dict with the key {name!r} twice, as text and as number")
-        found[name] = plain(one, notes, depth + 1)
+        found[name] = plain(one, walk, depth + 1)
     return found
 
 
@@ -324,7 +376,9 @@ class Pipes(NamedTuple):
     printed: int
 
 
-def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] | None, server: Server) -> NoReturn:
+def run_child(
+    request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] | None, server: Server, parent: int
+) -> NoReturn:
     """Make the calls of a request in this process, which ends with it. ``namespace`` None: run the code first."""
     # Bound before the code can replace them in their modules.
     leave, write, pack, stdout, encode, count = os._exit, os.write, struct.pack, sys.stdout, ENCODE, _thread._count
@@ -338,16 +392,20 @@ def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] |
         os.closerange(RESULT_FD + 1, rules)
         os.closerange(rules + 1, 64)
         limit(server.memory_bytes, int(request["timeout_s"]) + 1)
-        confine(server.for_calls, server.rules, server.uid)
+        confine(server.for_calls, server.rules, server.uid, parent)
         if server.rules is not None:
             os.close(server.rules)
         random.seed(request["seed"])
         if request["clock_s"]:
             shift_clock(request["clock_s"])
-        answer = {"outcomes": outcomes(request, namespace), "threads": count()}
+        started = note_processes()
+        answer = {"outcomes": outcomes(request, namespace), "threads": count(), "processes": started}
         with contextlib.suppress(BaseException):
             stdout.flush()
-        frame = encode(answer).encode()
+        try:
+            frame = encode(answer).encode()
+        except MemoryError:
+            frame = encode({**answer, "outcomes": [{"too_large": True}] * len(request["calls"])}).encode()
         frame = pack(">I", len(frame)) + frame
         while frame:
             frame = frame[write(RESULT_FD, frame) :]
@@ -357,6 +415,21 @@ def run_child(request: dict[str, Any], pipes: Pipes, namespace: dict[str, Any] |
 
 
 RESULT_FD = 3
+PROCESS_EVENTS = frozenset(
+    ("os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn", "os.system", "subprocess.Popen")
+)
+
+
+def note_processes() -> list[str]:
+    """The ways in which code tries to start processes from now on. A verdict on the tool; what stops it is seccomp."""
+    tried: list[str] = []
+
+    def note(event: str, _: Any) -> None:
+        if event in PROCESS_EVENTS and event not in tried:
+            tried.append(event)
+
+    sys.addaudithook(note)
+    return tried
 
 
 def outcomes(request: dict[str, Any], namespace: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -376,11 +449,13 @@ def outcome(namespace: dict[str, Any], function: str, arguments: dict[str, Any])
         value = namespace[function](**arguments)
     except BaseException as error:
         return {"error": failure(error)}
-    notes: set[str] = set()
+    walk = Walk()
     try:
-        return {"value": plain(value, notes), "notes": sorted(notes)}
+        return {"value": plain(value, walk), "notes": sorted(walk.notes)}
     except Unfit as error:
         return {"unfit": str(error)[:MAX_TEXT]}
+    except (TooLarge, MemoryError):
+        return {"too_large": True}
     except BaseException as error:  # a foreign class that only poses as a number or a list
         return {"unfit": type(error).__name__[:MAX_TEXT]}
 
@@ -450,6 +525,23 @@ def collect(result: int, printed: int, timeout_s: float) -> Collected:
     return Collected(stopped, bytes(frame[4:need]) if whole else b"", bytes(text[:MAX_PRINTED]))
 
 
+def said_of(channel: socket.socket, timeout_s: float) -> bytes:
+    """The frame in which a holder says how its code loaded: null, or what went wrong; empty where it ended before.
+
+    Raises TimeoutError. The end of the channel is not awaited: what the code started may hold it open.
+    """
+    deadline, said, need = time.monotonic() + timeout_s, b"", 4
+    while len(said) < need:
+        channel.settimeout(max(0.001, deadline - time.monotonic()))
+        part = channel.recv(need - len(said))
+        if not part:
+            return b""
+        said += part
+        if len(said) == 4:
+            need += min(struct.unpack(">I", said)[0], MAX_LOADED)
+    return said[4:]
+
+
 class Ended(NamedTuple):
     """How a reaped child ended."""
 
@@ -506,12 +598,16 @@ class Holder(NamedTuple):
 
 MAX_PRINTED = 64 << 10
 MAX_RESULT = 1 << 20
+MAX_LOADED = 16 * MAX_TEXT  # of what a holder says of its code; escapes make text longer
+HOLDER_CPU_S = 60  # a fork costs about a millisecond, and the host ends a server after 20,000 requests
+HOLDER_TASKS = 16  # processes and threads of a session beside those that its user has already
 
 
 class Server:
     """Answers one request after another until the host closes stdin."""
 
     def __init__(self, memory_bytes: int, uid: int, use_landlock: bool) -> None:
+        self.pid = os.getpid()
         self.memory_bytes = memory_bytes
         self.uid = uid
         self.incoming, self.outgoing = os.dup(0), os.dup(1)
@@ -566,7 +662,7 @@ class Server:
             os.setsid()
             os.close(self.incoming)
             os.close(self.outgoing)
-            run_child(request, Pipes(result_end, printed_end), None, self)
+            run_child(request, Pipes(result_end, printed_end), None, self, self.pid)
         os.close(result_end)
         os.close(printed_end)
         try:
@@ -588,40 +684,47 @@ class Server:
             os.close(self.outgoing)
             self._hold(request["code"], there)
         there.close()
-        here.settimeout(request["timeout_s"])
         self.holder = Holder(pid, here)
         try:
-            said = here.recv(MAX_TEXT)
+            said = said_of(here, request["timeout_s"])
         except TimeoutError:
             self.drop_holder()
             return {"status": "timeout"}
-        if said == b"loaded":
+        if said == b"null":
             return {"status": "loaded"}
         self.drop_holder()
         return {"status": "load_error", "raw": said.decode("utf-8", "replace")} if said else {"status": "crash"}
 
     def _hold(self, code: str, channel: socket.socket) -> NoReturn:
         """The holder's life: run the code, then fork a child for every request. Untrusted code runs here."""
-        leave, encode = os._exit, ENCODE
+        leave, encode, fork, own = os._exit, ENCODE, os.fork, os.getpid()
         try:
-            limit(self.memory_bytes, None)
-            confine(self.for_holders, self.rules, self.uid)
+            limit(self.memory_bytes, HOLDER_CPU_S)
+            limit_tasks(self.uid or os.getuid(), HOLDER_TASKS)
+            confine(self.for_holders, self.rules, self.uid, self.pid)
             namespace: dict[str, Any] = {"__name__": "tool"}
+            started = note_processes()
+            said: dict[str, Any] | None = None
             try:
                 exec(compile(code, "<tool>", "exec"), namespace)
             except BaseException as error:
-                channel.sendall(encode(failure(error)).encode()[:MAX_TEXT])
+                said = failure(error)
+            if started or _thread._count():
+                said = {"processes": started, "threads": _thread._count()}
+            frame = encode(said).encode()
+            channel.sendall(struct.pack(">I", len(frame)) + frame)
+            if said is not None:
                 leave(1)
-            channel.sendall(b"loaded")
             gc.freeze()
             while True:
-                message, pipes, _, _ = socket.recv_fds(channel, 1 << 20, 2)
-                if not message:
+                head, pipes, _, _ = socket.recv_fds(channel, 4, 2)
+                if not head:
                     leave(0)
-                pid = os.fork()
+                body = read_exactly(channel.fileno(), struct.unpack(">I", head)[0])
+                pid = fork()
                 if pid == 0:
                     channel.close()
-                    run_child(json.loads(message), Pipes(*pipes), namespace, self)
+                    run_child(json.loads(body or b""), Pipes(*pipes), namespace, self, own)
                 for fd in pipes:
                     os.close(fd)
                 os.waitpid(pid, 0)
@@ -638,7 +741,10 @@ class Server:
         printed, printed_end = os.pipe()
         try:
             try:
-                socket.send_fds(channel, [ENCODE(request).encode()], [result_end, printed_end])
+                body = ENCODE(request).encode()
+                channel.settimeout(request["timeout_s"])
+                socket.send_fds(channel, [struct.pack(">I", len(body))], [result_end, printed_end])
+                channel.sendall(body)
             finally:
                 os.close(result_end)
                 os.close(printed_end)
@@ -668,8 +774,9 @@ class Server:
 
 def main() -> None:
     get = os.environ.get
-    server = Server(int(get("R_MEMORY_MIB", "512")) << 20, int(get("R_UID", "0")), get("R_LANDLOCK", "0") == "1")
-    server.serve()
+    landlock = get("R_LANDLOCK", "no")
+    use_landlock = landlock == "yes" or (landlock == "if_there" and landlock_version() >= 1)
+    Server(int(get("R_MEMORY_MIB", "512")) << 20, int(get("R_UID", "0")), use_landlock).serve()
 
 
 if __name__ == "__main__":

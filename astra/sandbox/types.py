@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -21,11 +21,12 @@ Status = Literal[
     "timeout",
     "crash",  # the process ended without an answer: os._exit, a signal, out of memory
     "output_limit",  # more than 64 KiB printed
-    "result_limit",  # a result of more than 1 MiB
+    "result_limit",  # a result of more than 1 MiB, or one that fits into memory only once
     "bad_result",  # no JSON, or a frame that the tool made up
-    "leaked_process",  # answered, but left a thread running
+    "leaked_process",  # left a thread running, or tried to start a process, which no sandbox lets it
 ]
 TIMEOUT_S = 2.0
+MAX_DEPTH = 110  # of a frame; the runner takes results of 100 levels
 
 
 class SandboxUnavailable(Unavailable):
@@ -95,13 +96,31 @@ class NotJson(Exception):
 
 
 def strict_json(text: str) -> Any:
-    """The value, refusing what plain ``json.loads`` lets pass: NaN, 1e999, a key twice, lone surrogates, any depth."""
+    """The value, refusing what plain ``json.loads`` lets pass: NaN, 1e999, a key twice, lone surrogates, any depth.
+
+    A thousand levels can be decoded, and would then break whoever walks the value: MAX_DEPTH is far below.
+    """
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)[:200]) from None
+    if _deeper_than(value, MAX_DEPTH):
+        raise NotJson(f"nested deeper than {MAX_DEPTH} levels")
     return value
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [one for each in level if isinstance(each, list | dict) for one in _inside(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _no_constant(name: str) -> Any:

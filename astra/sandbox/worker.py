@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
 import struct
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from astra.sandbox.link import Link, WorkerLost
 from astra.sandbox.types import TIMEOUT_S, Job, NotJson, Result, SandboxUnavailable, Status, strict_json
 
 GRACE_S = 3.0  # beyond the tool's own time limit, before the server counts as lost
 START_S = 20.0
-MAX_FRAME = 4 << 20
+MAX_FRAME = 8 << 20  # the largest frame of a child is 1 MiB, and JSON makes six bytes of some
 MAX_REQUESTS = 20_000  # before a server is replaced by a new one
 
+CUT = "\n[cut: more than 64 KiB were printed]"
 LIMITS: dict[str, Status] = {
     "timeout": "timeout", "crash": "crash", "output_limit": "output_limit", "result_limit": "result_limit",
     "bad_result": "bad_result", "session_lost": "crash",
 }  # fmt: skip
-
-
-class WorkerLost(Exception):
-    """The server is gone, late, or talks nonsense: infra_error, never the tool's fault."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +37,17 @@ class Conditions:
 class Worker:
     """One fork server, started when first needed. Implements ``Sandbox``.
 
-    ``command`` starts the runner; ``environment`` is all that it gets. A call whose server is lost is made once more
-    on a new one, then SandboxUnavailable is raised.
+    ``start`` starts the runner with an environment, which is all that it gets. A call whose server is lost is made
+    once more on a new one, then SandboxUnavailable is raised.
     """
 
-    def __init__(
-        self, backend: str, command: Sequence[str], environment: Mapping[str, str], conditions: Conditions
-    ) -> None:
+    def __init__(self, backend: str, start: Callable[[Mapping[str, str]], Link], conditions: Conditions) -> None:
         self.backend = backend
         self.ready: dict[str, Any] = {}  # what the server said of itself when it started
-        self._command = list(command)
-        self._environment = {**environment, "PYTHONHASHSEED": str(conditions.hash_seed)}
+        self.link: Link | None = None
+        self._start = start
+        self._environment = {"PYTHONHASHSEED": str(conditions.hash_seed), "PYTHONUTF8": "1", "TZ": "UTC"}
         self._conditions = conditions
-        self._process: subprocess.Popen[bytes] | None = None
         self._requests = 0
 
     # ------------------------------------------------------------ calls
@@ -96,21 +89,23 @@ class Worker:
             "printed": answer.get("printed", ""),
             "cpu_ms": answer.get("cpu_ms", 0.0),
         }
+        if answer["status"] == "output_limit":
+            about["printed"] += CUT
         if answer["status"] != "answered":
             status = LIMITS[answer["status"]]
             how = answer.get("how") or answer["status"].replace("_", " ")
             return [Result(status, error=how, **about)] * count
         try:
             made = strict_json(answer["raw"])
-            outcomes, threads = made["outcomes"], made["threads"]
+            outcomes, left = made["outcomes"], _left_running(made)
+            if left:
+                return [Result("leaked_process", error=left, **about)] * count
             if len(outcomes) == 1 and "load" in outcomes[0]:
                 outcomes = [{"error": outcomes[0]["load"]}] * count
             if len(outcomes) != count:
                 raise NotJson(f"{len(outcomes)} outcomes of {count} calls")
-            if threads:
-                return [Result("leaked_process", error=f"left {int(threads)} threads running", **about)] * count
             return [_result(outcome, about) for outcome in outcomes]
-        except (NotJson, KeyError, TypeError, ValueError, AttributeError) as error:
+        except MADE_UP as error:
             return [Result("bad_result", error=f"not a result: {error}"[:200], **about)] * count
 
     # ------------------------------------------------------------ frames
@@ -119,85 +114,46 @@ class Worker:
         """The answer to one request. Raises WorkerLost, or SandboxUnavailable where no server starts."""
         if self._requests >= MAX_REQUESTS:
             self.close()
-        if self._process is None:
+        if self.link is None:
             self.start()
         self._requests += 1
         body = json.dumps({**request, "id": self._requests}, allow_nan=False).encode()
-        answer = self._exchange(struct.pack(">I", len(body)) + body, timeout_s + GRACE_S)
+        assert self.link is not None
+        deadline = time.monotonic() + timeout_s + GRACE_S
+        self.link.write(struct.pack(">I", len(body)) + body, deadline)
+        answer = self._receive(self.link, deadline)
         if answer.get("id") != self._requests:
             raise WorkerLost(f"an answer to {answer.get('id')}, not to {self._requests}")
         if answer.get("status") == "infra_error":
             raise WorkerLost(str(answer.get("how")))
         return answer
 
-    def _exchange(self, frame: bytes, limit_s: float) -> dict[str, Any]:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(frame)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise WorkerLost(f"the server takes no requests: {error}") from error
-        return self._receive(limit_s)
-
-    def _receive(self, limit_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + limit_s
-        length = struct.unpack(">I", self._read(4, deadline))[0]
+    def _receive(self, link: Link, deadline: float) -> dict[str, Any]:
+        length = struct.unpack(">I", link.read(4, deadline))[0]
         if length > MAX_FRAME:
             raise WorkerLost(f"a frame of {length} bytes")
         try:
-            answer = json.loads(self._read(length, deadline))
+            answer = json.loads(link.read(length, deadline))
         except ValueError as error:
             raise WorkerLost(f"a frame that is not JSON: {error}") from error
         if not isinstance(answer, dict):
             raise WorkerLost("a frame that is no object")
         return answer
 
-    def _read(self, count: int, deadline: float) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        fd = self._process.stdout.fileno()
-        found = bytearray()
-        while len(found) < count:
-            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise WorkerLost("no answer in time")
-            part = os.read(fd, count - len(found))
-            if not part:
-                raise WorkerLost("the server ended")
-            found += part
-        return bytes(found)
-
     # ------------------------------------------------------------ the server's life
 
     def start(self) -> None:
         """Start the server. Raises SandboxUnavailable with what it said."""
         try:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._environment,
-                cwd="/",
-                start_new_session=True,
-            )
+            link = self._start(self._environment)
         except OSError as error:
-            raise SandboxUnavailable(f"sandbox {self.backend}: {self._command[0]} does not start: {error}") from error
-        self._requests = 0
+            raise SandboxUnavailable(f"sandbox {self.backend}: does not start: {error}") from error
         try:
-            self.ready = self._receive(START_S)
+            self.ready = self._receive(link, time.monotonic() + START_S)
         except WorkerLost as lost:
-            raise SandboxUnavailable(f"sandbox {self.backend}: {lost}: {self._last_words()}") from lost
-
-    def _last_words(self) -> str:
-        """What a server that failed to start wrote, after ending it."""
-        assert self._process is not None
-        process, self._process = self._process, None
-        process.kill()
-        _, said = process.communicate()
-        lines = said.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+            said = link.close() or "it said nothing"
+            raise SandboxUnavailable(f"sandbox {self.backend}: {lost}: {said}") from lost
+        self.link, self._requests = link, 0
 
     def _unavailable(self, lost: WorkerLost) -> SandboxUnavailable:
         return SandboxUnavailable(
@@ -207,20 +163,9 @@ class Worker:
 
     def close(self) -> None:
         """End the server; a later call starts a new one."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdout, process.stderr):
-            assert pipe is not None
-            pipe.close()
+        if self.link is not None:
+            link, self.link = self.link, None
+            link.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -268,10 +213,25 @@ class WorkerSession:
             return None
         if answer["status"] == "load_error":
             try:
-                return _result({"error": strict_json(answer["raw"])}, {"backend": worker.backend})
-            except (NotJson, KeyError, TypeError) as error:
+                said = strict_json(answer["raw"])
+                left = _left_running(said) if "threads" in said else ""
+                if left:
+                    return Result("leaked_process", error=left, backend=worker.backend)
+                return _result({"error": said}, {"backend": worker.backend})
+            except MADE_UP as error:
                 return Result("bad_result", error=f"not a result: {error}"[:200], backend=worker.backend)
         return worker._results(answer, 1)[0]
+
+
+# What reading a child's frame raises where the tool wrote it.
+MADE_UP = (NotJson, KeyError, TypeError, ValueError, AttributeError)
+
+
+def _left_running(made: Mapping[str, Any]) -> str:
+    """What a child says that its code started and left, or would have left if the sandbox let it start processes."""
+    if made["processes"]:
+        return f"tried to start a process: {', '.join(map(str, made['processes']))}"[:200]
+    return f"left {int(made['threads'])} threads running" if made["threads"] else ""
 
 
 def _result(outcome: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
@@ -282,4 +242,6 @@ def _result(outcome: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
         return Result(
             "bad_result", error=f"not serializable: {outcome['unfit']}", error_type="not_serializable", **about
         )
+    if "too_large" in outcome:
+        return Result("result_limit", error="result limit", **about)
     return Result("ok", outcome["value"], notes=tuple(map(str, outcome["notes"])), **about)

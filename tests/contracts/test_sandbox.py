@@ -1,9 +1,15 @@
-"""Every sandbox backend: good calls, results as JSON, what a tool can do wrong, and attacks."""
+"""Every sandbox backend: good calls, what the host takes for a result, and the machinery around the server.
+
+What attacks it is in test_sandbox_attacks.py.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +20,7 @@ from astra.sandbox import (
     CONDITIONS,
     Job,
     NotJson,
+    Pool,
     SandboxUnavailable,
     Worker,
     open_pool,
@@ -21,41 +28,37 @@ from astra.sandbox import (
     probe,
     strict_json,
 )
+from astra.sandbox.docker import image
+from astra.sandbox.landlock import PYTHON_OPTIONS, RUNNER
+from astra.sandbox.link import ProcessLink, WorkerLost
+from tests.contracts.sandboxes import EVERY, ROOT, SLOT, call, living, started
 
-RUNNER = Path("astra/sandbox/runner.py").resolve()
 
-
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=EVERY)
 def sandbox(request):
-    with BACKENDS[request.param](CONDITIONS[0], 0) as worker:
+    with started(request.param) as worker:
         yield worker
-
-
-def run(sandbox, body, timeout_s=2.0, **arguments):
-    """One call of ``f`` whose lines are given."""
-    lines = "\n".join("    " + line for line in body.strip("\n").split("\n"))
-    return sandbox.call(f"def f(**given):\n{lines}\n", "f", arguments, timeout_s)
 
 
 # ---------------------------------------------------------------- good calls
 
 
 def test_a_call_returns_its_value_and_names_the_backend(sandbox):
-    result = run(sandbox, "return {'result': given['x'] + 1, 'text': 'Zürich'}", x=1)
+    result = call(sandbox, "return {'result': given['x'] + 1, 'text': 'Zürich'}", x=1)
     assert (result.status, result.value) == ("ok", {"result": 2, "text": "Zürich"})
     assert result.backend in BACKENDS
 
 
 def test_an_error_of_the_tool_is_a_tool_error_with_its_message(sandbox):
-    result = run(sandbox, "raise ValueError('unknown airport: XYZ')")
+    result = call(sandbox, "raise ValueError('unknown airport: XYZ')")
     assert (result.status, result.error_type, result.error) == ("tool_error", "ValueError", "unknown airport: XYZ")
-    assert run(sandbox, "return {}['Lyme']").error == "Lyme"
+    assert call(sandbox, "return {}['Lyme']").error == "Lyme"
     assert sandbox.call("syntax error here", "f", {}).status == "tool_error"
     assert sandbox.call("x = 1", "f", {}).status == "tool_error"
 
 
 def test_printed_text_is_kept_apart_from_the_result(sandbox):
-    result = run(sandbox, "print('{\"value\": 1}')\nreturn 2")
+    result = call(sandbox, "print('{\"value\": 1}')\nreturn 2")
     assert (result.value, result.printed) == (2, '{"value": 1}\n')
 
 
@@ -95,45 +98,7 @@ def test_a_pool_keeps_the_order_of_its_jobs():
         assert [one[0].value for one in pool.map(jobs)] == list(range(30))
 
 
-# ---------------------------------------------------------------- results (HC-046)
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("{'Lyme', 'Bude'}", ["Bude", "Lyme"]),
-        ("__import__('datetime').date(2030, 1, 2)", "2030-01-02"),
-        ("__import__('decimal').Decimal('1.10')", "1.10"),
-        ("10**400", 10**400),
-        ("(1, (2,))", [1, [2]]),
-        ("{1: 'a'}", {"1": "a"}),
-    ],
-)
-def test_results_are_converted_as_documented(sandbox, expression, value):
-    assert run(sandbox, f"return {expression}").value == value
-
-
-@pytest.mark.parametrize(
-    ("expression", "named"),
-    [
-        ("{(1, 2): 'x'}", "tuple"),
-        ("{1: 'a', '1': 'b'}", "twice"),
-        ("b'\\xff'", "bytes"),
-        ("object()", "object"),
-        ("(lambda x: x.append(x) or x)([])", "contains itself"),
-        ("10**5000", "int"),
-    ],
-)
-def test_a_result_that_is_no_json_is_the_call_s_error_and_names_the_type(sandbox, expression, named):
-    result = run(sandbox, f"return {expression}")
-    assert (result.status, result.error_type) == ("bad_result", "not_serializable")
-    assert named in result.error
-    assert "0x" not in result.error
-
-
-def test_nan_and_infinity_become_null_with_a_note(sandbox):
-    result = run(sandbox, "return [float('nan'), 1.5, float('-inf')]")
-    assert (result.value, result.notes) == ([None, 1.5, None], ("non_finite",))
+# ---------------------------------------------------------------- what the host takes
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", '{"a": 1, "a": 2}', '"\\ud800"', "[" * 100_000, "{"])
@@ -142,135 +107,115 @@ def test_the_host_refuses_what_plain_json_lets_pass(text):
         strict_json(text)
 
 
-# ---------------------------------------------------------------- limits
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "while True: pass",
-        "import time\ntime.sleep(60)",
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass",
-        "import re\nre.match(r'(a+)+$', 'a' * 40 + 'b')",
-    ],
-)
-def test_a_call_that_does_not_end_is_a_timeout_soon_after_its_limit(sandbox, body):
-    started = time.monotonic()
-    assert run(sandbox, body, timeout_s=0.4).status == "timeout"
-    assert time.monotonic() - started < 2.4
-
-
-def test_a_thread_left_running_is_told(sandbox):
-    body = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 12.5"
-    assert run(sandbox, body).status == "leaked_process"
-
-
-def test_floods_end_at_their_caps(sandbox):
-    assert run(sandbox, "while True: print('tide ' * 800)").status == "output_limit"
-    assert run(sandbox, "import sys\nwhile True: sys.stderr.write('tide ' * 800)").status == "output_limit"
-    assert run(sandbox, "return 'x' * (2 << 20)").status == "result_limit"
-    assert run(sandbox, "return len(bytearray(2 << 30))").error_type == "MemoryError"
-
-
-# ---------------------------------------------------------------- attacks: each returns "open" if it succeeds
-
-STOPPED = {
-    "read_a_secret_file": "open('/etc/passwd').read()",
-    "read_the_project": f"open({str(RUNNER)!r}).read()",
-    "list_a_folder": "import os; os.listdir('/root')",
-    "write_a_file": "open('/tmp/astra_attack', 'w').write('x')",
-    "make_a_folder": "import os; os.mkdir('/var/tmp/astra_attack')",
-    "change_a_file_s_mode": "import os; os.chmod('/dev/null', 0o666)",
-    "read_the_server_s_environment": "import os; open(f'/proc/{os.getppid()}/environ').read()",
-    "open_the_server_s_memory": "import os; open(f'/proc/{os.getppid()}/mem', 'rb')",
-    "use_the_network": "import socket; socket.socket()",
-    "use_vsock": "import socket; socket.socket(40, socket.SOCK_STREAM)",
-    "start_a_program": "import subprocess; subprocess.run(['/bin/true'])",
-    "fork": "import os; os.fork()",
-    "kill_the_server": "import os; os.kill(os.getppid(), 9)",
-    "kill_everything": "import os; os.kill(-1, 9)",
-    "limit_the_server": "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
-    "raise_its_own_limit": "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))",
-    "leave_its_process_group": "import os; os.setsid()",
-    "become_root": "import os; os.setuid(0)" if os.getuid() == 0 else "raise PermissionError",
-    "new_namespace": "import ctypes; l = ctypes.CDLL(None, use_errno=True)\n    if l.unshare(0x10000000): raise OSError",
-    "trace_the_server": "import ctypes, os; l = ctypes.CDLL(None)\n    if l.ptrace(16, os.getppid(), 0, 0): raise OSError",
-    "shared_memory": "import ctypes; l = ctypes.CDLL(None)\n    if l.shmget(7, 4096, 0o1666) == -1: raise OSError",
-}
-
-
-@pytest.mark.parametrize("attack", STOPPED.values(), ids=STOPPED)
-def test_an_attack_is_refused(sandbox, attack):
-    body = f"try:\n    {attack}\nexcept (OSError, ValueError) as error:\n    return 'refused'\nreturn 'open'"
-    assert run(sandbox, body).value == "refused"
-    assert not Path("/tmp/astra_attack").exists()
-
-
-def test_a_tool_sees_no_environment_but_the_runner_s_own(sandbox, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    with BACKENDS[sandbox.backend](CONDITIONS[0], 1) as fresh:
-        names = run(fresh, "import os\nreturn sorted(os.environ)").value
-    assert all(name.startswith(("R_", "PYTHON", "TZ", "LC_")) for name in names)
-
-
-def test_a_made_up_result_on_any_descriptor_is_not_taken_for_a_frame(sandbox):
-    body = """
-import os, struct
-said = b'{"outcomes": [{"value": 42, "notes": []}], "threads": 0}'
-for fd in (0, 1, 2, *range(4, 64)):
-    try: os.write(fd, struct.pack('>I', len(said)) + said)
-    except OSError: pass
-os._exit(0)
-"""
-    assert run(sandbox, body).status == "crash"
-    assert run(sandbox, "import os\nos.write(3, b'\\0\\0\\0\\x02{}')\nos._exit(0)").status == "bad_result"
-
-
-def test_leaving_early_is_a_crash_and_exiting_an_error(sandbox):
-    assert run(sandbox, "import os\nos._exit(0)").status == "crash"
-    assert run(sandbox, "import sys\nsys.exit(0)").status == "tool_error"
-    assert run(sandbox, "import ctypes\nctypes.string_at(0)").status == "crash"
-
-
-def test_patched_builtins_harm_no_later_call(sandbox):
-    run(sandbox, "import builtins, json\nbuiltins.len = lambda x: 0\njson.JSONEncoder.encode = None\nreturn 1")
-    assert run(sandbox, "return len('abc')").value == 3
-
-
-def test_no_process_outlives_its_call(sandbox):
-    pid = run(sandbox, "import os\nreturn os.getpid()").value
-    assert not Path(f"/proc/{pid}").exists()
-
-
 # ---------------------------------------------------------------- the machinery
 
 
 def test_a_lost_worker_is_replaced_and_the_call_made_again(sandbox):
-    run(sandbox, "return 1")
-    os.kill(sandbox._process.pid, signal.SIGKILL)
-    assert run(sandbox, "return 2").value == 2
+    call(sandbox, "return 1")
+    for one in living(sandbox):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    assert call(sandbox, "return 2").value == 2
+
+
+def test_a_server_s_end_ends_the_call_in_it(sandbox):
+    call(sandbox, "return 1")
+    frame = b'{"op": "call", "id": 0, "code": "while True: pass", "function": "f", "calls": [], '
+    frame += b'"timeout_s": 60, "seed": 0, "clock_s": 0}'
+    sandbox.link.write(len(frame).to_bytes(4, "big") + frame, time.monotonic() + 5)
+    time.sleep(0.3)
+    working = living(sandbox)
+    sandbox.close()
+    assert not _still(working, 10)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="counts processes by their user")
+def test_a_host_that_is_killed_leaves_nothing_running(sandbox):
+    code = "import sys, time\nfrom astra.sandbox import BACKENDS, CONDITIONS\n"
+    code += f"worker = BACKENDS[{sandbox.backend!r}](CONDITIONS[0], {SLOT})\n"
+    code += "print(worker.call('def f(): return 1', 'f', {}).status, flush=True)\n"
+    code += "worker.call('def f():\\n while True: pass', 'f', {}, 3.0)\n"
+    sandbox.close()
+    before = living(sandbox)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout.readline() == "ok\n"
+        time.sleep(0.2)
+        host.kill()
+    assert not _still(living(sandbox) - before, 10)
+
+
+def _still(processes, limit_s):
+    """Those that are still there after a while, zombies aside."""
+    deadline = time.monotonic() + limit_s
+    while processes and time.monotonic() < deadline:
+        processes = {one for one in processes if Path(f"/proc/{one}/cmdline").exists() and _command(one)}
+        time.sleep(0.05)
+    return processes
+
+
+def _command(process):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def test_many_calls_leave_nothing_behind(sandbox):
+    def held():
+        return sorted(os.listdir("/proc/self/fd")), living(sandbox)
+
+    call(sandbox, "return 1")
+    before = held()
+    for body in ("return 1", "raise ValueError", "import os\nos._exit(1)", "return {1, 2}") * 50:
+        call(sandbox, body)
+    assert held() == before
+
+
+def test_many_calls_need_no_more_memory(sandbox):
+    def memory_kib():
+        return sum(int(line.split()[1]) for one in living(sandbox) for line in _status(one) if line.startswith("VmRSS"))
+
+    for _ in range(20):
+        call(sandbox, "return 1")
+    before = memory_kib()
+    for _ in range(300):
+        call(sandbox, "return 1")
+    assert memory_kib() - before < 2048
+
+
+def _status(process):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/status").read_text().splitlines()
+    return []
+
+
+def shell(script):
+    """A worker whose server is a shell script."""
+    return Worker("shell", lambda environment: ProcessLink(["/bin/sh", "-c", script], environment), CONDITIONS[0])
 
 
 def test_a_server_that_cannot_live_is_unavailable_and_no_result():
-    command = ["/bin/sh", "-c", "printf '\\0\\0\\0\\016{\"ready\":true}'; sleep 0.2"]
-    with (
-        Worker("short-lived", command, {}, CONDITIONS[0]) as worker,
-        pytest.raises(SandboxUnavailable, match="lost twice"),
-    ):
+    script = "printf '\\0\\0\\0\\016{\"ready\":true}'; sleep 0.2"
+    with shell(script) as worker, pytest.raises(SandboxUnavailable, match="lost twice"):
         worker.call("def f(): return 1", "f", {})
 
 
-def test_a_runner_without_landlock_says_so_and_runs_nothing():
-    command = ["/bin/sh", "-c", "echo 'this kernel has no Landlock' >&2; exit 1"]
-    with (
-        Worker("landlock", command, {}, CONDITIONS[0]) as worker,
-        pytest.raises(SandboxUnavailable, match="no Landlock"),
-    ):
+def test_a_server_that_does_not_start_is_unavailable_with_what_it_said():
+    script = "echo 'this kernel has no Landlock' >&2; exit 1"
+    with shell(script) as worker, pytest.raises(SandboxUnavailable, match="no Landlock"):
         worker.call("def f(): return 1", "f", {})
+
+
+def test_a_server_that_takes_no_request_is_lost_at_the_deadline():
+    link = ProcessLink(["/bin/sleep", "60"], {})
+    begun = time.monotonic()
+    with pytest.raises(WorkerLost, match="takes no request"):
+        link.write(b"x" * (1 << 20), begun + 0.3)
+    link.close()
+    assert time.monotonic() - begun < 5
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones():
-    with pytest.raises(SandboxUnavailable, match="landlock"):
+    with pytest.raises(SandboxUnavailable, match="docker, bwrap, landlock"):
         open_sandbox("subprocess")
 
 
@@ -278,19 +223,103 @@ def test_the_probe_of_a_working_backend_gives_no_reason(sandbox):
     assert probe(sandbox.backend) is None
 
 
+# ---------------------------------------------------------------- which backend
+
+
+def missing(conditions, slot):
+    return shell("echo 'not on this machine' >&2; exit 1")
+
+
+def unconfined(folder):
+    """Starts servers that run code as this process could, without the filter: what must never be taken."""
+    source, measure = RUNNER.read_text(), "    if not filter_.apply():\n        os._exit(97)\n"
+    assert measure in source
+    runner = folder / "runner.py"
+    runner.write_text(source.replace(measure, ""))
+    command = [sys.executable, *PYTHON_OPTIONS, str(runner)]
+    return lambda conditions, slot: Worker("free", lambda given: ProcessLink(command, given), conditions)
+
+
+@pytest.fixture
+def backends(monkeypatch):
+    """Sets what stands in BACKENDS."""
+
+    def replace(**given):
+        for name in list(BACKENDS):
+            monkeypatch.delitem(BACKENDS, name)
+        for name, start in given.items():
+            monkeypatch.setitem(BACKENDS, name, start)
+
+    return replace
+
+
+def test_auto_takes_the_first_backend_that_passes_the_probe(backends, tmp_path):
+    backends(docker=missing, bwrap=unconfined(tmp_path), landlock=BACKENDS["landlock"], never=missing)
+    with open_pool() as pool:
+        assert pool.backend == "landlock"
+
+
+def test_code_is_refused_where_nothing_confines_it_and_every_reason_is_told(backends, tmp_path):
+    backends(docker=missing, bwrap=unconfined(tmp_path))
+    with pytest.raises(SandboxUnavailable, match="not on this machine.*bwrap: a probe was not confined.*open"):
+        open_sandbox()
+
+
+def test_a_backend_that_was_asked_for_is_not_replaced_by_another(backends):
+    backends(docker=missing, landlock=BACKENDS["landlock"])
+    with pytest.raises(SandboxUnavailable, match="not on this machine"):
+        open_pool("docker")
+
+
+def test_an_engine_that_does_not_answer_is_a_reason_and_no_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'none.sock'}")
+    assert "no engine answers at unix://" in probe("docker")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    assert "sandbox docker: DockerException" in probe("docker")
+
+
+@pytest.mark.docker
+def test_an_image_of_another_runner_is_not_taken(monkeypatch, tmp_path):
+    other = tmp_path / "runner.py"
+    other.write_text("# another")
+    with started("docker") as worker:
+        assert worker.call("def f(): return 1", "f", {}).value == 1
+        monkeypatch.setattr("astra.sandbox.docker.RUNNER", other)
+        assert f"build {image()} with docker/build.sh" in probe("docker")
+
+
+def test_bwrap_that_is_not_there_is_told_with_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt-get install bubblewrap" in probe("bwrap")
+
+
+def test_a_pool_whose_worker_is_lost_stops_with_the_reason():
+    with Pool(missing, 2) as pool, pytest.raises(SandboxUnavailable, match="not on this machine"):
+        pool.map([Job("def f(): return 1", "f", ({},))] * 4)
+
+
 @pytest.mark.skipif(os.getuid() != 0 or not Path("/usr/bin/python3").exists(), reason="drops to an ordinary user")
 def test_the_runner_works_as_an_ordinary_user(tmp_path):
     runner = Path("/tmp") / f"astra_runner_{os.getpid()}.py"
     runner.write_text(RUNNER.read_text())
     runner.chmod(0o644)
-    drop = "import os,sys;os.setgroups([]);os.setresgid(*[65534]*3);os.setresuid(*[65534]*3);os.execv(sys.argv[1],sys.argv[1:])"
-    command = ["/usr/bin/python3", "-c", drop, "/usr/bin/python3", "-s", "-P", "-S", "-B", str(runner)]
+    command = ["/usr/bin/python3", *PYTHON_OPTIONS, str(runner)]
+
+    def start(environment):
+        return ProcessLink(command, {**environment, "R_LANDLOCK": "yes"}, user=65534)
+
     try:
-        with Worker("landlock", command, {"R_LANDLOCK": "1"}, CONDITIONS[0]) as worker:
-            assert run(worker, "import os\nreturn os.getuid()").value == 65534
+        with Worker("landlock", start, CONDITIONS[0]) as worker:
+            assert call(worker, "import os\nreturn os.getuid()").value == 65534
             assert worker.ready["uid"] == 65534
-            assert run(worker, "open('/etc/passwd')").error_type == "PermissionError"
-            assert run(worker, "import os\nos.kill(os.getppid(), 9)").error_type == "PermissionError"
-            assert run(worker, "import os\nopen(f'/proc/{os.getppid()}/mem')").status == "tool_error"
+            assert call(worker, "open('/etc/passwd')").error_type == "PermissionError"
+            assert call(worker, "import os\nos.kill(os.getppid(), 9)").error_type == "PermissionError"
+            assert call(worker, "import os\nopen(f'/proc/{os.getppid()}/mem')").status == "tool_error"
+            number = 234 if os.uname().machine == "x86_64" else 131
+            signalled = f"import ctypes, os\nreturn ctypes.CDLL(None).syscall({number}, os.getppid(), os.getppid(), 9)"
+            assert call(worker, signalled).value == -1
+            with worker.session("import os\nwhile True: os.fork()") as session:
+                assert not session.call("f", {}, 0.5).ok
+            assert call(worker, "return 1").value == 1
     finally:
         runner.unlink()
