@@ -1,9 +1,12 @@
 """Tools of which only the document is there, answered by a model that plays their server.
 
-Paper section 3.2.3. The model sees every earlier call of the session with its result, so that there is one world; what
-can be held mechanically is: arguments are checked before and results after the model, and a reading that is repeated
-with nothing written in between returns what it returned. Failures of the network are drawn from a seeded stream per
-call and stand in ``Observation.fault``; such a call never reached the server and changes nothing.
+Paper section 3.2.3. The model sees the state of the world (``world``) and every earlier call of the session with its
+result. What can be held mechanically is: arguments are checked before and results after the model; a reading that is
+repeated with nothing written in between returns what it returned; a thing that was deleted is not found; an answer that
+contradicts the state is asked for again with what is wrong, and a conversation in which it stays so is a reject.
+Failures of the network come from a plan that is drawn before the conversation (``faults``) and stand in
+``Observation.fault``. None of them changes the state: a call that fails never reached the server, and what the client
+gets of a ``partial`` or ``stale`` answer is not what the history holds.
 
 Departures: the authors' emulator sees the last five calls only, takes prose for a result, is shown the user's question
 in half of the conversations (ours never is: a server does not know why it is called), and has no stream of failures.
@@ -12,13 +15,14 @@ in half of the conversations (ours never is: a server does not know why it is ca
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import jsonschema
-
+from astra.environments.arguments import refused, validator
 from astra.environments.base import Observation
+from astra.environments.faults import TRANSPORT, Fault, FaultPlan, broken_off
+from astra.environments.naming import reads_only
+from astra.environments.world import Exchange, World
 from astra.llm.errors import RequestRefused
 from astra.llm.reply import ReplyInvalid, parse_json
 from astra.llm.structured import ask_structured
@@ -33,43 +37,20 @@ REPLY = {
         {"properties": {"error": {"type": "string"}}, "required": ["error"]},
     ],
 }
-FAULTS = {
-    "timeout": "Request timed out after 30 s.",
-    "unreachable": "Could not connect to the server.",
-    "rate_limit": "Too many requests (429). Try again later.",
-    "server_error": "Internal server error (500).",
-}
-
-READING_VERBS = frozenset({
-    "browse", "calculate", "check", "compare", "compute", "convert", "count", "describe", "detect", "download",
-    "estimate", "explain", "export", "fetch", "find", "get", "inspect", "list", "look", "lookup", "preview",
-    "query", "read", "resolve", "search", "show", "summarize", "track", "translate", "validate", "verify",
-    "view",
-})  # fmt: skip
 
 
 class EmulatorReplyInvalid(Exception):
     """The model gave no usable result for a call, however often it was asked: this conversation did not work out."""
 
 
+class EmulatorContradiction(EmulatorReplyInvalid):
+    """Its last reply contradicted what it had said of the same world before."""
+
+
 class Asks(Protocol):
     """What an emulator needs of ``astra.llm``'s client."""
 
     async def ask(self, request: Request) -> Completion: ...
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A call that reached the server, and what it returned."""
-
-    tool: str
-    arguments: dict[str, Any]
-    result: Any = None
-    error: str | None = None
-
-    def shown(self) -> dict[str, Any]:
-        outcome = {"result": self.result} if self.error is None else {"error": self.error}
-        return {"tool": self.tool, "arguments": self.arguments, **outcome}
 
 
 @dataclass
@@ -84,34 +65,87 @@ class Emulator:
     key: str
     fault_rate: float
     reasks: int
-    _history: list[Exchange] = field(default_factory=list)
-    _n_calls: int = 0
+    plan: FaultPlan = field(init=False)
+    world: World = field(init=False, default_factory=World)
+    history: list[Exchange] = field(init=False, default_factory=list)
+    _n_calls: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.plan = FaultPlan.drawn(f"{self.key}:{self.server.id}", self.fault_rate)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Execute one call. Raises EmulatorReplyInvalid, or what the client raises."""
-        index, self._n_calls = self._n_calls, self._n_calls + 1
-        fault = drawn_fault(self.key, index, self.fault_rate)
-        if fault is not None:
-            return Observation(FAULTS[fault], True, "emulator", fault)
+        """Execute one call. Raises EmulatorContradiction or EmulatorReplyInvalid, or what the client raises."""
         tool = next(one for one in self.tools if one.name == call.function.name)
         arguments = json.loads(call.function.arguments)
-        wrong = argument_errors(tool, arguments)
-        if wrong:
-            return Observation(wrong, True, "emulator")
-        exchange = self._repeated(tool.name, arguments) or await self._ask(tool, arguments)
-        self._history.append(exchange)
-        if exchange.error is not None:
-            return Observation(exchange.error, True, "emulator")
-        return Observation(json.dumps(exchange.result, ensure_ascii=False), False, "emulator")
+        wrong = refused(tool, arguments)
+        if wrong is not None:
+            return wrong
+        fault, self._n_calls = self.plan.at(self._n_calls), self._n_calls + 1
+        if fault is None:
+            return _observed(await self._answer(tool, arguments))
+        return await self._failing(fault, tool, arguments)
 
     def note(self, call: ToolCall, seen: Observation) -> None:
         """Take into the history what another executor answered for the same server."""
         outcome: dict[str, Any] = {"error": seen.content} if seen.is_error else {"result": _as_json(seen.content)}
-        self._history.append(Exchange(call.function.name, json.loads(call.function.arguments), **outcome))
+        self._take(Exchange(call.function.name, json.loads(call.function.arguments), **outcome))
+
+    # ----------------------------------------------------- failures of the network
+
+    async def _failing(self, fault: Fault, tool: ToolSpec, arguments: dict[str, Any]) -> Observation:
+        """What the client gets of a call that the plan lets fail."""
+        if fault.kind not in TRANSPORT and reads_only(tool.name):
+            seen = await self._spoiled(fault.kind, tool, arguments)
+            if seen is not None:
+                return seen
+        kind = fault.kind if fault.kind in TRANSPORT else fault.otherwise
+        return Observation(TRANSPORT[kind], True, "emulator", kind)
+
+    async def _spoiled(self, kind: str, tool: ToolSpec, arguments: dict[str, Any]) -> Observation | None:
+        """A reading's answer, cut or out of date; None where it cannot be. Only the whole, true one is kept."""
+        before = self._earlier(tool, arguments) if kind == "stale" else None
+        if kind == "stale" and all(reads_only(one.tool) for one in self.history):
+            return None
+        truth = await self._answer(tool, arguments)
+        if truth.error is not None:
+            return None
+        if kind == "partial":
+            return Observation(broken_off(_text(truth.result)), True, "emulator", kind)
+        stale = self.world.earlier(truth)
+        if stale is None and before is not None and _text(before.result) != _text(truth.result):
+            stale = before.result
+        if stale is None or not validator(tool.returns or {}).is_valid(stale):
+            return None
+        return Observation(_text(stale), False, "emulator", kind)
+
+    def _earlier(self, tool: ToolSpec, arguments: dict[str, Any]) -> Exchange | None:
+        """The same reading's last answer."""
+        return next(
+            (
+                one
+                for one in reversed(self.history)
+                if (one.tool, one.arguments) == (tool.name, arguments) and one.error is None
+            ),
+            None,
+        )
+
+    # ----------------------------------------------------- the server
+
+    async def _answer(self, tool: ToolSpec, arguments: dict[str, Any]) -> Exchange:
+        """What the server returns, taken into the world."""
+        missing = self.world.missing(tool.name, arguments)
+        exchange = Exchange(tool.name, arguments, error=missing) if missing else self._repeated(tool.name, arguments)
+        exchange = exchange or await self._ask(tool, arguments)
+        self._take(exchange)
+        return exchange
+
+    def _take(self, exchange: Exchange) -> None:
+        self.history.append(exchange)
+        self.world.take(exchange)
 
     def _repeated(self, tool: str, arguments: dict[str, Any]) -> Exchange | None:
         """The exchange that this call repeats, where nothing since can have changed its result."""
-        for earlier in reversed(self._history):
+        for earlier in reversed(self.history):
             if not reads_only(earlier.tool):
                 return None
             if (earlier.tool, earlier.arguments) == (tool, arguments):
@@ -122,24 +156,46 @@ class Emulator:
         """What the model says that the server returns; an unusable reply is answered with what is wrong with it."""
         messages = (Message(role="user", content=self._prompt(tool, arguments)),)
         request = Request(model=self.model, messages=messages, seed=self.seed, json_schema=REPLY)
+        ended: type[EmulatorReplyInvalid] = EmulatorReplyInvalid
+
+        def read(reply: Completion) -> Exchange:
+            nonlocal ended
+            ended = EmulatorReplyInvalid
+            exchange = read_reply(tool, arguments, reply.content or "")
+            contradiction = self.world.contradiction(exchange)
+            if contradiction is not None:
+                ended = EmulatorContradiction
+                raise ReplyInvalid(f"it contradicts this session: {contradiction}")
+            return exchange
+
         try:
-            return await ask_structured(
-                self.client, request, lambda reply: read_reply(tool, arguments, reply.content or ""), self.reasks
-            )
+            return await ask_structured(self.client, request, read, self.reasks)
         except RequestRefused as refusal:
             if refusal.reason not in ("reply_invalid", "reply_truncated"):
                 raise
             where = f"{self.server.name}.{tool.name}"
-            raise EmulatorReplyInvalid(f"{where}: {self.reasks + 1} replies, the last: {refusal.detail}") from refusal
+            ended = ended if refusal.reason == "reply_invalid" else EmulatorReplyInvalid
+            raise ended(f"{where}: {self.reasks + 1} replies, the last: {refusal.detail}") from refusal
 
     def _prompt(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
         shown = {
             "server": {"title": self.server.title, "description": self.server.description},
             "tool": tool.model_dump(include={"name", "description", "parameters", "returns"}),
             "arguments": arguments,
-            "history": [exchange.shown() for exchange in self._history],
+            "state": self.world.shown(),
+            "history": [exchange.shown() for exchange in self.history],
         }
         return render("trajectories/emulate", input=json.dumps(shown, ensure_ascii=False))
+
+
+def _observed(exchange: Exchange) -> Observation:
+    if exchange.error is not None:
+        return Observation(exchange.error, True, "emulator")
+    return Observation(_text(exchange.result), False, "emulator")
+
+
+def _text(result: Any) -> str:
+    return json.dumps(result, ensure_ascii=False)
 
 
 def _as_json(content: str) -> Any:
@@ -147,36 +203,6 @@ def _as_json(content: str) -> Any:
         return json.loads(content)
     except ValueError:
         return content
-
-
-def drawn_fault(key: str, index: int, rate: float) -> str | None:
-    """The failure of the index-th call of a conversation, or none; one stream per (seed, task, attempt, call)."""
-    draw = random.Random(f"{key}:{index}")
-    return draw.choice(sorted(FAULTS)) if draw.random() < rate else None
-
-
-def reads_only(tool: str) -> bool:
-    """Whether a name says that the tool only reads: its first word is a reading verb. Doubt counts as writing."""
-    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in tool).replace("-", "_").split("_")
-    first = next((word.lower() for word in words if word), "")
-    return first in READING_VERBS
-
-
-def argument_errors(tool: ToolSpec, arguments: dict[str, Any]) -> str:
-    """What a server says of arguments that its schema does not take; empty where they fit."""
-    errors = sorted(
-        jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments), key=lambda one: one.json_path
-    )
-    return "; ".join(_argument_error(one) for one in errors[:3])
-
-
-def _argument_error(error: jsonschema.ValidationError) -> str:
-    where = error.json_path.removeprefix("$").removeprefix(".")
-    if error.validator == "required":
-        required, instance = cast("list[str]", error.validator_value), cast("dict[str, Any]", error.instance)
-        missing = next(name for name in required if name not in instance)
-        return f"missing parameter: {where}.{missing}".replace(": .", ": ")
-    return f"invalid parameter {where or 'object'}: {error.message[:200]}"
 
 
 def read_reply(tool: ToolSpec, arguments: dict[str, Any], text: str) -> Exchange:
@@ -188,6 +214,6 @@ def read_reply(tool: ToolSpec, arguments: dict[str, Any], text: str) -> Exchange
         if not (isinstance(value["error"], str) and value["error"].strip()):
             raise ReplyInvalid("error must be a text")
         return Exchange(tool.name, arguments, error=value["error"])
-    for error in jsonschema.Draft202012Validator(tool.returns or {}).iter_errors(value["result"]):
+    for error in validator(tool.returns or {}).iter_errors(value["result"]):
         raise ReplyInvalid(f"the result breaks the tool's schema at {error.json_path}: {error.message[:200]}")
     return Exchange(tool.name, arguments, result=value["result"])

@@ -3,6 +3,8 @@
 Paper section 3.2.3. Only tools that are marked deterministic are called for real, because a run must be repeatable; the
 other tools of a live server are emulated, and their emulator is told of what the live ones answered.
 
+No failures are injected into live calls; arguments that break a tool's schema are refused before it runs.
+
 Departures: the authors' code lets a timeout or a dead server become the tool's answer. Here it ends the conversation
 (LiveCallFailed), and when a fresh session fails too, the stage (EnvironmentUnavailable).
 """
@@ -16,9 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
+from astra.environments.arguments import refused
 from astra.environments.base import EnvironmentUnavailable, Observation
 from astra.environments.emulator import Emulator
-from astra.live import CallResult, LiveConfig, LiveError, LiveServer
+from astra.environments.recording import CallsLive
+from astra.live import CallResult, LiveConfig, LiveError, LiveServer, LiveTimeout
 from astra.records import ToolCall, ToolSpec, canonical
 
 STARTS = 2  # of one server: the first, and once more after a failure
@@ -72,7 +76,7 @@ class LiveSessions:
             return self._sessions[server]
 
     async def _started(self, server: str) -> LiveServer:
-        """A new session, while the server has starts left."""
+        """A new session, while the server has starts left; one that starts too slowly is not tried again at once."""
         while self._starts[server] < STARTS:
             self._starts[server] += 1
             session = LiveServer(self.configs[server], self.start_timeout_s, self.call_timeout_s)
@@ -80,9 +84,11 @@ class LiveSessions:
                 return await asyncio.to_thread(session.__enter__)
             except LiveError as error:
                 self._last_error[server] = str(error)
+                if isinstance(error, LiveTimeout):  # it may be downloading: ending it again would lose that again
+                    break
         raise EnvironmentUnavailable(
-            f"live server {server}: failed {STARTS} times, the last: {self._last_error[server]}. Finished model "
-            f"replies are kept; when the server works again: dvc repro trajectories"
+            f"live server {server}: failed {self._starts[server]} times, the last: {self._last_error[server]}. "
+            f"Finished model replies are kept; when the server works again: dvc repro trajectories"
         )
 
     async def _drop(self, server: str, session: LiveServer, error: LiveError) -> None:
@@ -101,7 +107,7 @@ class Live:
     server: str
     live_tools: frozenset[str]
     tools: tuple[ToolSpec, ...]
-    sessions: LiveSessions
+    sessions: CallsLive
     emulator: Emulator
 
     async def call(self, call: ToolCall) -> Observation:
@@ -110,6 +116,9 @@ class Live:
         if name not in self.live_tools:
             return await self.emulator.call(call)
         spec = next(tool for tool in self.tools if tool.name == name)
+        wrong = refused(spec, json.loads(call.function.arguments))
+        if wrong is not None:
+            return wrong
         result = await self.sessions.call(self.server, spec.wire_name or name, call.function.arguments)
         seen = Observation(result.text, result.is_error, "live")
         self.emulator.note(call, seen)

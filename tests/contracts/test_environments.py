@@ -13,8 +13,9 @@ import pytest
 from astra.environments import Environment, Observation
 from astra.environments.emulator import Emulator
 from astra.environments.live import Live, LiveSessions
+from astra.environments.recording import Recording, Replay, answered_live
 from astra.environments.routed import Routed
-from astra.live import LiveConfig
+from astra.live import CallResult, LiveConfig
 from astra.llm import ModelParams, builtin_client
 from astra.records import FunctionCall, Server, Source, ToolCall, ToolSpec
 
@@ -61,7 +62,25 @@ def live(folder: Path) -> Iterator[Environment]:
         yield Live("s", frozenset({"get_mouth"}), (TOOL,), sessions, emulator())
 
 
-ENVIRONMENTS = {"emulator": emulated, "live": live, "routed": routed}
+@contextmanager
+def recording(folder: Path) -> Iterator[Environment]:
+    with live(folder) as plain:
+        assert isinstance(plain, Live)
+        with answered_live(plain.sessions, "record", folder / "recording.jsonl") as calls:
+            yield Live("s", plain.live_tools, plain.tools, calls, emulator())
+
+
+@contextmanager
+def replaying(folder: Path) -> Iterator[Environment]:
+    kept = Recording(folder / "recording.jsonl")
+    for river, mouth in (("Axe", "Seaton"), ("Exe", "Exmouth")):
+        kept.add("s", "get_mouth", {"river": river}, CallResult(json.dumps({"result": mouth}), False))
+    yield Live("s", frozenset({"get_mouth"}), (TOOL,), Replay(kept), emulator())
+
+
+ENVIRONMENTS = {
+    "emulator": emulated, "live": live, "live, recording": recording, "live, replaying": replaying, "routed": routed,
+}  # fmt: skip
 
 
 @pytest.fixture(params=ENVIRONMENTS)

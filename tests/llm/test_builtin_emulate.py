@@ -24,10 +24,15 @@ ISSUE = {
 
 
 def ask(
-    name: str, arguments: dict[str, Any], returns: dict[str, Any] | None, history: list[dict[str, Any]] | None = None
+    name: str,
+    arguments: dict[str, Any],
+    returns: dict[str, Any] | None,
+    history: list[dict[str, Any]] | None = None,
+    state: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     tool = {"name": name, "description": "", "parameters": {"type": "object"}, "returns": returns}
-    reply = emulate({"server": {}, "tool": tool, "arguments": arguments, "history": history or []})
+    shown = {"server": {}, "tool": tool, "arguments": arguments, "history": history or []}
+    reply = emulate(shown | ({"state": state} if state else {}))
     if returns and "result" in reply:
         jsonschema.validate(reply["result"], returns)
     return reply
@@ -68,6 +73,51 @@ def test_an_update_is_seen_by_the_next_reading() -> None:
 def test_what_was_deleted_is_not_found() -> None:
     history = [done("delete_issue", {"issue_id": "I-7"}, {"result": {"status": "done"}})]
     assert ask("get_issue", {"issue_id": "I-7"}, ISSUE, history) == {"error": "not found: I-7"}
+
+
+ISSUES = {"type": "array", "items": ISSUE}
+
+
+def test_what_the_state_settles_goes_before_what_the_history_told_last() -> None:
+    told = done("create_issue", {"title": "Leak"}, {"result": {"id": "I-7", "title": "Leak", "status": "open"}})
+    state = {"things": [{"kind": "issue", "id": "I-7", "values": {"title": "Flood", "priority": 5}}], "gone": []}
+    read = ask("get_issue", {"issue_id": "I-7"}, ISSUE, [told], state)["result"]
+    assert (read["id"], read["title"], read["priority"]) == ("I-7", "Flood", 5)
+    listed = ask("list_issues", {}, ISSUES, [told], state)["result"]
+    assert next(one for one in listed if one["id"] == "I-7")["title"] == "Flood"
+
+
+def test_a_list_holds_what_fits_its_question_and_nothing_that_is_gone() -> None:
+    made = {"result": {"id": "I-7", "title": "Leak", "status": "open"}}
+    history = [done("create_issue", {"title": "Leak", "project_id": "P-1"}, made)]
+    assert "I-7" in [one["id"] for one in ask("list_issues", {"project_id": "P-1"}, ISSUES, history)["result"]]
+    assert "I-7" not in [one["id"] for one in ask("list_issues", {"project_id": "P-2"}, ISSUES, history)["result"]]
+    drawn = ask("list_issues", {}, ISSUES)["result"][0]["id"]
+    gone = {"things": [], "gone": [{"kind": "issue", "id": drawn}]}
+    assert drawn not in [one["id"] for one in ask("list_issues", {}, ISSUES, [], gone)["result"]]
+
+
+def test_what_is_made_gets_an_id_that_the_session_has_not_met() -> None:
+    drawn = ask("create_issue", {"title": "Leak"}, ISSUE)["result"]["id"]
+    reads = [done("get_issue", {"issue_id": drawn}, {"result": {"id": drawn}})]
+    blocked = ask("create_issue", {"title": "Leak"}, ISSUE, [{"tool": "x", "arguments": {}, "error": "no"}])
+    taken = [done("get_issue", {}, {"result": {"id": blocked["result"]["id"]}})]
+    assert ask("create_issue", {"title": "Leak"}, ISSUE, taken)["result"]["id"] != blocked["result"]["id"]
+    assert ask("create_issue", {"title": "Leak"}, ISSUE, reads)["result"]["id"] != drawn
+
+
+def test_what_was_cancelled_is_there_and_says_so() -> None:
+    booking = {"type": "object", "properties": {"booking_ref": {"type": "string"}, "status": {"type": "string"}}}
+    history = [done("cancel_booking", {"booking_ref": "B-1"}, {"result": {"booking_ref": "B-1"}})]
+    read = ask("check_booking", {"booking_ref": "B-1"}, booking, history)["result"]
+    assert read == {"booking_ref": "B-1", "status": "cancelled"}
+
+
+def test_items_that_share_an_id_with_the_question_are_things_apart() -> None:
+    level = {"type": "object", "properties": {"gauge_id": {"type": "string"}, "day": {"type": "string"}}}
+    lists = [ask("list_levels", {"gauge_id": f"G-{n}"}, {"type": "array", "items": level})["result"] for n in range(9)]
+    assert max(map(len, lists)) == 3
+    assert all(one["gauge_id"] == f"G-{n}" for n, made in enumerate(lists) for one in made)
 
 
 @pytest.mark.parametrize(

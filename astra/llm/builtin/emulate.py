@@ -1,24 +1,41 @@
 """The rule-based stand-in for a model that plays a tool's server: values from the result schema, one world per session.
 
 Every value is a function of what it is about (tool noun, arguments, property), so that the same question has the same
-answer in any order; what the session's history says of the same thing goes before that, so that a reading after a
-writing sees it.
+answer in any order; what the session says of the same thing (``session``) goes before that, so that a reading after a
+writing sees it. What is made gets an id that nothing else has; a list holds what the session made, where it fits the
+question, and nothing that was deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import json
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-CREATING = {"add", "book", "create", "file", "generate", "insert", "make", "new", "open", "order", "place", "post",
-            "publish", "register", "reserve", "schedule", "send", "start", "submit", "upload"}  # fmt: skip
-DELETING = {"cancel", "delete", "remove", "revoke", "unregister"}
+from astra.llm.builtin.session import (
+    CREATING,
+    DELETING,
+    ENDED,
+    Made,
+    Session,
+    bare,
+    is_id,
+    kind_of,
+    names_thing,
+    noun,
+    plain,
+    session,
+    singular,
+    verb,
+    words,
+)
+
 VOLATILE = {"status", "state", "result", "success", "ok", "message", "updated_at", "total", "count"}
 
 NAMES = ("Ana Ruiz", "Ben Okafor", "Chen Wei", "Dana Levi", "Emil Novak", "Fatima Noor", "Grace Kim", "Hugo Brandt")
@@ -70,133 +87,92 @@ COUNTS = {"count", "total", "total_count", "totalCount", "total_results"}
 EPOCH = datetime.datetime(2026, 3, 2, 8, 0)
 
 
+GRANTED = frozenset({"confirmed", "deleted", "ok", "removed", "success"})
+MANY = 10**6
+N_MORE = 8  # items that are drawn in place of such as a list cannot hold
+
+
 @dataclass(frozen=True)
 class World:
-    """What is known when one call is answered."""
+    """What is known when one call is answered, and of which thing a value is wanted."""
 
     about: str  # what the values are about: the thing that the arguments name
-    noun: str
+    tool: str
+    noun: str  # the last word of the tool's name
     arguments: dict[str, Any]
-    known: dict[str, Any]  # properties that the history gives to the same thing
-    created: tuple[dict[str, Any], ...]
+    session: Session
+    thing: dict[str, Any] = field(default_factory=dict)  # what is settled of the thing at hand
+    told: dict[str, Any] = field(default_factory=dict)  # what was last said of it
+    kind: str = ""
+    depth: int = 1  # where in a value's path the thing's own properties begin
+    ended: bool = False
 
     def draw(self, *path: str) -> random.Random:
         return random.Random(hashlib.sha256("\x00".join((self.about, *path)).encode()).hexdigest())
 
+    def elsewhere(self) -> World:
+        """The same world, at no thing yet."""
+        return dataclasses.replace(self, thing={}, told={}, kind="", ended=False) if self.kind or self.told else self
+
+    def settled(self, path: tuple[str, ...]) -> Any:
+        """What is settled of the property at a path."""
+        return self.thing.get(bare(".".join(path[self.depth :]), self.kind)) if self.thing else None
+
 
 def emulate(shown: dict[str, Any]) -> dict[str, Any]:
     """The reply ``{"result": ...}`` or ``{"error": ...}`` to a call, from the prompt's input."""
-    tool, arguments, history = shown["tool"], shown["arguments"], shown["history"]
-    gone = _deleted(arguments, history)
+    tool, arguments = shown["tool"], shown["arguments"]
+    known = session(tool["name"], arguments, shown)
+    named = [(name, one) for name, one in arguments.items() if names_thing(name)]
+    gone = next((one for name, one in named if known.is_gone(name, one, {noun(tool["name"])})), None)
     if gone is not None:
         return {"error": f"not found: {gone}"}
-    world = _world(tool["name"], arguments, history)
+    world = _world(tool["name"], arguments, known, len(shown["history"]))
     schema = tool.get("returns")
     if not schema:
         return {"result": _undocumented(tool["name"], world)}
-    return {"result": _value(schema, schema, (tool["name"],), world)}
+    result = _value(schema, schema, (tool["name"],), world)
+    for name, value in arguments.items():  # what the server cannot take as it is
+        if isinstance(result, dict) and isinstance(value, str) and result.get(name, value) != value:
+            return {"error": f"invalid {name}: {value}"}
+    return {"result": result}
 
 
-def words(name: str) -> list[str]:
-    """``getUser_id`` -> get, user, id."""
-    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name)]
-
-
-def _verb(tool: str) -> str:
-    return (words(tool) or [""])[0]
-
-
-def _noun(tool: str) -> str:
-    last = (words(tool) or ["item"])[-1]
-    return last[:-1] if last.endswith("s") and len(last) > 3 else last
-
-
-def _is_id(name: str) -> bool:
-    return bool(words(name)) and words(name)[-1] in (
-        "id",
-        "ids",
-        "key",
-        "uuid",
-        "no",
-        "number",
-        "ref",
-        "reference",
-        "code",
-    )
-
-
-def _scalars(value: Any) -> list[tuple[str, Any]]:
-    """Every property with a plain value in a result, at any depth."""
-    if isinstance(value, dict):
-        found = [(key, one) for key, one in value.items() if isinstance(one, str | int | float)]
-        return found + [pair for one in value.values() for pair in _scalars(one)]
-    if isinstance(value, list):
-        return [pair for one in value for pair in _scalars(one)]
-    return []
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, dict):
-        return [value, *(inner for one in value.values() for inner in _objects(one))]
-    if isinstance(value, list):
-        return [inner for one in value for inner in _objects(one)]
-    return []
-
-
-def _deleted(arguments: dict[str, Any], history: list[dict[str, Any]]) -> str | None:
-    """The id among the arguments that an earlier call took out of the world."""
-    gone = {
-        str(value)
-        for earlier in history
-        if "error" not in earlier and _verb(earlier["tool"]) in DELETING
-        for name, value in earlier["arguments"].items()
-        if _is_id(name)
-    }
-    return next((str(value) for name, value in arguments.items() if _is_id(name) and str(value) in gone), None)
-
-
-def _world(tool: str, arguments: dict[str, Any], history: list[dict[str, Any]]) -> World:
-    named = {name: value for name, value in arguments.items() if isinstance(value, str | int | float)}
-    identity = {name: value for name, value in named.items() if _is_id(name)}
-    about = sorted((words(name)[-1], str(value)) for name, value in named.items() if words(name))
-    creating = _verb(tool) in CREATING
-    turn = [str(len(history))] if creating else []
-    known: dict[str, Any] = {}
-    created: list[dict[str, Any]] = []
-    for earlier in history:
-        if "error" in earlier:
-            continue
-        objects = _objects(earlier["result"])
-        if _verb(earlier["tool"]) in CREATING and objects:
-            created.append({**_plain(earlier["arguments"]), **_plain(objects[0])})
-        if identity and not (creating and _verb(earlier["tool"]) in CREATING):
-            for thing in ({**earlier["arguments"], **(_plain(objects[0]) if objects else {})}, *objects):
-                if any(str(value) in map(str, _plain(thing).values()) for value in identity.values()):
-                    known.update(_plain(thing))
-    if creating:  # what is made anew has names and states of its own; prices and places stay
-        known = {name: value for name, value in known.items() if not _is_id(name)}
-    return World(json.dumps([_noun(tool), about, turn]), _noun(tool), arguments, known, tuple(created))
-
-
-def _plain(thing: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in thing.items() if isinstance(value, str | int | float)}
+def _world(tool: str, arguments: dict[str, Any], known: Session, turn: int) -> World:
+    spoken = words(tool) or ("item",)
+    last = spoken[-1][:-1] if spoken[-1].endswith("s") and len(spoken[-1]) > 3 else spoken[-1]
+    about = sorted((words(name)[-1], str(value)) for name, value in plain(arguments).items() if words(name))
+    turns = [str(turn)] if verb(tool) in CREATING else []
+    return World(json.dumps([last, about, turns]), tool, last, arguments, known)
 
 
 def _undocumented(tool: str, world: World) -> dict[str, Any]:
     """A plausible object where the document says nothing of the result."""
-    given = _plain(world.arguments)
-    if _verb(tool) in CREATING:
-        return {"id": _identifier(world, ("id",)), **given, "status": "ok"}
-    if _verb(tool) in DELETING:
+    given = plain(world.arguments)
+    if verb(tool) in CREATING:
+        return {"id": _new_id(world, ("id",)), **given, "status": "ok"}
+    if verb(tool) in DELETING:
         return {**given, "status": "done"}
-    return {**given, **world.known, "name": f"{world.draw('name').choice(WORDS)} {world.noun}", "status": "ok"}
+    asked = {name: value for name, value in world.session.asked.items() if not is_id(name)}
+    first = next((name for name in given if names_thing(name)), None)
+    settled = world.session.of(first, given[first], {noun(tool)}) if first else {}
+    told = {"name": f"{world.draw('name').choice(WORDS)} {world.noun}", "status": "ok", **asked, **settled}
+    return {**given, **{name: value for name, value in told.items() if name not in given}}
+
+
+def _new_id(world: World, path: tuple[str, ...]) -> str:
+    made = _identifier(world, path)
+    while made in world.session.taken:
+        world = dataclasses.replace(world, about=world.about + "+")
+        made = _identifier(world, path)
+    return made
 
 
 # ---------------------------------------------------------------- values by schema
 
 
 def _value(schema: Any, root: dict[str, Any], path: tuple[str, ...], world: World) -> Any:
-    schema = _resolved(schema, root, world.draw(*path, "which"))
+    schema = _resolved(schema, root)
     if "const" in schema:
         return schema["const"]
     name = path[-1]
@@ -205,21 +181,21 @@ def _value(schema: Any, root: dict[str, Any], path: tuple[str, ...], world: Worl
         settled = _settled(name, schema, kind, path, world)
         if settled is not None:
             return settled
-    draw = world.draw(*path[1:])
     if "enum" in schema:
-        return draw.choice(schema["enum"])
+        return world.draw(*path[1:]).choice(schema["enum"])
     if kind == "object":
         return _object(schema, root, path, world)
     if kind == "array":
-        return _array(schema, root, path, world)
+        listed = _listed(name, schema, path, world)
+        return _array(schema, root, path, world) if listed is None else listed
     if kind == "boolean":
-        return draw.random() < 0.8 if not set(words(name)) & {"success", "ok", "confirmed"} else True
+        return bool(GRANTED & set(words(name))) or world.draw(*path[1:]).random() < 0.8
     if kind in ("integer", "number"):
         return _number(name, kind, schema, path, world)
     return None if kind == "null" else _text(name, schema, path, world)
 
 
-def _resolved(schema: Any, root: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     for _ in range(8):
         if not isinstance(schema, dict):
             return {}
@@ -229,7 +205,7 @@ def _resolved(schema: Any, root: dict[str, Any], draw: random.Random) -> dict[st
                 target = target.get(part, {}) if isinstance(target, dict) else {}
             schema = target
         elif "allOf" in schema:
-            parts = [_resolved(part, root, draw) for part in schema["allOf"]]
+            parts = [_resolved(part, root) for part in schema["allOf"]]
             merged: dict[str, Any] = {key: value for part in parts for key, value in part.items()}
             merged["properties"] = {k: v for part in [*parts, schema] for k, v in part.get("properties", {}).items()}
             merged["required"] = sorted({name for part in [*parts, schema] for name in part.get("required", [])})
@@ -254,17 +230,38 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _settled(name: str, schema: dict[str, Any], kind: str, path: tuple[str, ...], world: World) -> Any:
-    """The value that the call or the session's history gives to a property, where its schema takes it."""
+    """The value that the call or the session gives to a property, where its schema takes it."""
     top = not any(part.startswith("#") for part in path)
+    is_state = words(name)[-1:] in (("status",), ("state",))
     given = world.arguments.get(name)
-    if given is None and top and words(name) == ["id"]:
-        own = [value for other, value in world.arguments.items() if words(other)[-1:] == ["id"]]
-        given = own[0] if len(own) == 1 else None
-    if (given is None and top and name not in VOLATILE) or (
-        given is None and top and words(name)[-1:] in (["status"], ["state"])
-    ):
-        given = world.known.get(name)
-    return given if given is not None and _fits(given, schema, kind) else None
+    outermost = len(path) == 2 or singular(path[-2].lower()) in (noun(world.tool), world.noun, "data", "result", "item")
+    if given is None and top and outermost and words(name) == ("id",):
+        own = [value for other, value in world.arguments.items() if words(other)[-1:] == ("id",)]
+        given = own[0] if len(own) == 1 and verb(world.tool) not in CREATING else None
+    said = [given, world.settled(path)] if top else [world.settled(path), world.told.get(name), given]
+    if top and (name not in VOLATILE or is_state):
+        said.append(world.session.asked.get(name))
+    if world.ended and is_state:
+        said = [*ENDED, *said]
+    taken = (_as_kind(one, kind) for one in said if one is not None)
+    return next((one for one in taken if _fits(one, schema, kind)), None)
+
+
+def _listed(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> list[Any] | None:
+    """A list of plain values that the call or the session gives to a property, where its schema takes it."""
+    top = len(path) > 1 and not any(part.startswith("#") for part in path)
+    items = schema.get("items", {})
+    for said in (world.arguments.get(name) if top else None, world.settled(path) if len(path) > 1 else None):
+        if not isinstance(said, list) or any(not _fits(one, items, _kind(items)) for one in said):
+            continue
+        if schema.get("minItems", 0) <= len(said) <= schema.get("maxItems", MANY):
+            return list(said)
+    return None
+
+
+def _as_kind(value: Any, kind: str) -> Any:
+    """A whole number as an integer, where that is what is wanted."""
+    return int(value) if kind == "integer" and isinstance(value, float) and value.is_integer() else value
 
 
 def _fits(value: Any, schema: dict[str, Any], kind: str) -> bool:
@@ -287,13 +284,42 @@ def _fits(value: Any, schema: dict[str, Any], kind: str) -> bool:
 
 def _object(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...], world: World) -> dict[str, Any]:
     properties = schema.get("properties", {})
-    made = {name: _value(one, root, (*path, name), world) for name, one in properties.items()}
     if not properties and schema.get("additionalProperties") is not False:
         extra = schema.get("additionalProperties")
         if isinstance(extra, dict) and extra:
             return {one: _value(extra, root, (*path, one), world) for one in ("first", "second")}
-        return _plain(world.arguments)
-    return _counted(made)
+        return plain(world.arguments)
+    first = _naming(properties, path, world)
+    made = {}
+    if first is not None:
+        made[first] = _own_id(first, properties[first], root, path, world.elsewhere())
+        world = _at(world, first, made[first], path)
+    made |= {name: _value(one, root, (*path, name), world) for name, one in properties.items() if name != first}
+    return _counted({name: made[name] for name in properties})
+
+
+def _own_id(name: str, schema: Any, root: dict[str, Any], path: tuple[str, ...], world: World) -> Any:
+    """What identifies an object; where the call makes it, something that nothing in the session has."""
+    value = _value(schema, root, (*path, name), world)
+    if len(path) > 2 or verb(world.tool) not in CREATING or str(value) in map(str, plain(world.arguments).values()):
+        return value
+    for _ in range(N_MORE):
+        if str(value) not in world.session.taken:
+            break
+        world = dataclasses.replace(world, about=world.about + "+")
+        value = _value(schema, root, (*path, name), world)
+    return value
+
+
+def _at(world: World, name: str, value: Any, path: tuple[str, ...]) -> World:
+    """The world as it is at one thing."""
+    container = next((part for part in reversed(path) if not part.startswith("#")), "")
+    nouns = {singular(word) for word in words(container)[-1:]} | {world.noun, noun(world.tool)}
+    kind = kind_of(name) or next((one for one in sorted(nouns) if (one, str(value)) in world.session.settled), "")
+    return dataclasses.replace(
+        world, thing=world.session.of(name, value, nouns), told=world.session.latest.get((name, str(value)), {}),
+        kind=kind, depth=len(path), ended=world.session.is_ended(name, value, nouns),
+    )  # fmt: skip
 
 
 def _counted(made: dict[str, Any]) -> dict[str, Any]:
@@ -308,30 +334,77 @@ def _counted(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...], world: World) -> list[Any]:
+    """What the session made and the question asks for, then drawn items; nothing twice, and nothing that is gone."""
     least, most = schema.get("minItems", 0), schema.get("maxItems", 3)
-    wanted = world.arguments.get("limit", world.arguments.get("max_results", 3))
-    most = min(most, wanted) if isinstance(wanted, int) and wanted >= 1 else most
-    count = max(least, min(most, world.draw(*path, "length").randint(1, 3)))
+    asked = world.arguments.get("limit", world.arguments.get("max_results"))
+    limit = asked if isinstance(asked, int) and asked >= 1 else MANY
+    count = max(least, min(most, limit, world.draw(*path, "length").randint(1, 3)))
+    room = min(schema.get("maxItems", MANY), limit)
     items = schema.get("items", {})
-    made = _remembered(_resolved(items, root, world.draw(*path)), world)[: max(count, 1)]
-    return made + [_value(items, root, (*path, f"#{n}"), world) for n in range(len(made), count)]
+    shape = _resolved(items, root)
+    first = _naming(shape.get("properties", {}), (*path, "#"), world)
+    world = world.elsewhere()
+    made = [_made_item(one, first, shape, root, path, world) for one in _fitting(first, world)[:room]] if first else []
+    for n in range(count + N_MORE):
+        if len(made) >= room or (n >= count and len(made) >= least):
+            break
+        item = _value(items, root, (*path, f"#{n}"), world)
+        if first is None or _belongs(item, first, made, world):
+            made.append(item)
+    return made
 
 
-def _remembered(item: dict[str, Any], world: World) -> list[Any]:
-    """Things that this session created and that fit a list's items."""
-    required = item.get("required", list(item.get("properties", {})))
-    if not (required and any(_is_id(name) for name in required)):
-        return []
-    properties = item.get("properties", {})
-    fitting = [one for one in world.created if all(name in one for name in required)]
-    return [{name: one[name] for name in properties if name in one} for one in fitting]
+def _naming(properties: dict[str, Any], path: tuple[str, ...], world: World) -> str | None:
+    """The property that says which thing an object is; an item of a list is none of those that the call names."""
+    inside = any(part.startswith("#") for part in path)
+    return next((name for name in properties if names_thing(name) and not (inside and name in world.arguments)), None)
+
+
+def _fitting(first: str, world: World) -> list[Made]:
+    """Things that the session made, of the kind that a list holds, which no argument of the question shuts out."""
+    kind = kind_of(first)
+    alike = [
+        one
+        for one in world.session.made
+        if not world.session.is_gone(one.id_name, one.id, {one.noun})
+        and (one.noun == (kind or noun(world.tool)) or (kind and one.id_name == first))
+    ]
+    return [one for one in alike if not _shut_out({**one.arguments, **one.values}, world)]
+
+
+def _shut_out(values: dict[str, Any], world: World) -> bool:
+    asked = {name: value for name, value in plain(world.arguments).items() if value not in ("all", "any", "*")}
+    return any(name in values and str(values[name]) != str(value) for name, value in asked.items())
+
+
+def _made_item(
+    one: Made, first: str, shape: dict[str, Any], root: dict[str, Any], path: tuple[str, ...], world: World
+) -> dict[str, Any]:
+    """A thing that the session made as a list shows it: as it is now, then as it was made."""
+    there = (*path, f"#{one.id}")
+    inside = _at(world, first, one.id, there)
+    said = {**one.arguments, **one.values, **inside.told}
+    inside = dataclasses.replace(inside, told=said)
+    properties = shape["properties"]
+    return {name: one.id if name == first else _value(part, root, (*there, name), inside)
+            for name, part in properties.items()}  # fmt: skip
+
+
+def _belongs(item: Any, first: str, made: list[Any], world: World) -> bool:
+    """Whether a drawn item can be in the list."""
+    value = item.get(first) if isinstance(item, dict) else None
+    nouns = {noun(world.tool), world.noun}
+    if world.session.is_gone(first, value, nouns) or str(value) in {str(one.get(first)) for one in made}:
+        return False
+    known = world.session.of(first, value, nouns)
+    return not _shut_out(known, world)
 
 
 def _number(name: str, kind: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> int | float:
     spoken = set(words(name))
     low, high = next(
         ((low, high) for word, low, high in RANGES if any(one.startswith(word) for one in spoken)),
-        (1000.0, 9999.0) if _is_id(name) else (1.0, 100.0),
+        (1000.0, 9999.0) if is_id(name) else (1.0, 100.0),
     )
     low = max(low, schema["minimum"]) if "minimum" in schema else low
     low = max(low, schema["exclusiveMinimum"] + 1) if "exclusiveMinimum" in schema else low
@@ -364,7 +437,7 @@ def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World
     if made is None:
         made = (
             _identifier(world, path[1:], str(schema.get("description", "")))
-            if _is_id(name)
+            if is_id(name)
             else _text_by_name(name, path, world)
         )
     made = made.ljust(schema.get("minLength", 0), "x")
@@ -375,13 +448,13 @@ def _text_by_format(form: str, name: str, path: tuple[str, ...], world: World) -
     draw = world.draw(*path[1:])
     spoken = words(name)
     day = _moment(world, draw)
-    if form == "date-time" or (not form and spoken[-1:] in (["at"], ["time"], ["timestamp"], ["datetime"])):
+    if form == "date-time" or (not form and spoken[-1:] in (("at",), ("time",), ("timestamp",), ("datetime",))):
         return day.isoformat() + "Z"
     if form == "date" or (not form and "date" in spoken):
         return day.date().isoformat()
     if form == "time":
         return day.time().isoformat()
-    if form in ("uri", "url") or (not form and spoken[-1:] in (["url"], ["uri"], ["link"], ["href"])):
+    if form in ("uri", "url") or (not form and spoken[-1:] in (("url",), ("uri",), ("link",), ("href",))):
         return f"https://{world.noun}.example.org/{draw.getrandbits(24):06x}"
     if form == "uuid":
         bits = f"{draw.getrandbits(128):032x}"
@@ -410,11 +483,11 @@ def _text_by_name(name: str, path: tuple[str, ...], world: World) -> str:
     for word, choices in TEXTS:
         if any(one.startswith(word) for one in spoken):
             return draw.choice(choices)
-    if spoken[-1:] in (["name"], ["title"]):
+    if spoken[-1:] in (("name",), ("title",)):
         about = spoken[-2] if len(spoken) > 1 else world.noun
         return f"{draw.choice(WORDS).capitalize()} {about}"
-    if spoken[-1:] in (["message"], ["confirmation"], ["summary"], ["description"], ["text"], ["content"]):
-        given = [str(value) for value in _plain(world.arguments).values()]
+    if spoken[-1:] and spoken[-1] in ("message", "confirmation", "summary", "description", "text", "content"):
+        given = [str(value) for value in plain(world.arguments).values()]
         return f"{world.noun} {draw.choice(WORDS)}" + (f" for {given[0]}" if given else "")
     return f"{draw.choice(WORDS)}-{draw.randint(10, 99)}"
 
@@ -430,7 +503,7 @@ def _identifier(world: World, path: tuple[str, ...], description: str = "") -> s
     if form is not None:
         letters = {"letters": "ABCDEFGHKLMNPRSTVW", "characters": "ABCDEFGHKLMNPRST23456789", "digits": "123456789"}
         return "".join(draw.choice(letters[form.group(2)]) for _ in range(_LENGTHS[form.group(1)]))
-    spoken = words(path[-1]) if path else []
+    spoken = words(path[-1]) if path else ()
     about = spoken[-2] if len(spoken) > 1 else world.noun
     return f"{about[:4].upper()}-{draw.randint(1000, 9999)}"
 
