@@ -1,12 +1,15 @@
-"""Servers and chains -> data/tasks/tasks.jsonl: written, augmented, judged (paper section 3.2.2).
+"""Servers and chains -> data/tasks/tasks.jsonl: written, augmented, made unusual, judged (paper section 3.2.2).
 
 Two origins: a request for which exactly one verified chain is the solution, and a request from the server's documents
 alone. A seeded share of them is rewritten along three axes: diversity (another wording), complexity (more is asked),
-persona (who asks). Every request is then judged on question quality, scenario realism and tool necessity, and the
-lowest of them decides: below a threshold on any dimension is a reject that names it.
+persona (who asks). Another share is made into the unusual kinds, whose right end is not a plain answer: a needed tool
+is missing, a required value is missing, a tool comes later in the talk, the user asks in several turns. A rewriting
+keeps tools, values and language, or it is a reject that says what was lost. What is too like an earlier task is a
+reject, too. Every other request is judged, and the lowest dimension decides.
 
-Departures: the authors' code stores ratings that nothing reads. A dimension that could not be judged is a reject here,
-and a stage in which that happens too often fails.
+Departures: the authors' code stores ratings that nothing reads and keeps four dimensions; verifiability and stability
+are from Toucan, which theirs descend from. A dimension that could not be judged is a reject here, and a stage in which
+that happens too often fails. The unusual kinds are not in the paper.
 
     python -m stages.tasks
 """
@@ -21,23 +24,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, get_args
 
+import numpy as np
 import yaml
 from pydantic import Field
 
-from astra import prompts
+from astra import prompts, wording
+from astra.drafts import Draft, Persona, Refusal, read_task, reply_schema
+from astra.encoder import Encoder, open_encoder
 from astra.judge import Judge, JudgeFailed, Question, share_failed
-from astra.llm import Client, Completion, ModelParams, Models, Request, RequestRefused, Settings
-from astra.llm.reply import ReplyInvalid, parse_json
-from astra.llm.structured import TEXT, TEXTS, object_schema
+from astra.llm import Client, ModelParams, Models, Request, RequestRefused, Settings
 from astra.prompts import render
-from astra.records import Chain, Message, Section, Server, Task, ToolSpec, Verdict, content_id
-from astra.stage import Contract, Run, StageError
+from astra.records import (
+    Chain,
+    Kind,
+    Message,
+    Reject,
+    Section,
+    Server,
+    Stated,
+    Task,
+    ToolSpec,
+    Verdict,
+    Voice,
+)
+from astra.servers import check_names, pool
+from astra.stage import Contract, Run, StageError, write_records
 
 Axis = Literal["diversity", "complexity", "persona"]
 AXES: tuple[Axis, ...] = ("diversity", "complexity", "persona")
-DIMENSIONS = ("question_quality", "scenario_realism", "tool_necessity")
+KINDS: tuple[Kind, ...] = ("missing_tool", "missing_value", "later_tool", "several_turns")
+DIMENSIONS = ("question_quality", "scenario_realism", "tool_necessity", "verifiability", "stability")
+KIND_FIT = "kind_fit"  # judged of unusual kinds only
 
 
 class Shares(Section):
@@ -46,10 +65,27 @@ class Shares(Section):
     persona: float = Field(ge=0, le=1, description="Share of written tasks that are also asked by a persona.")
 
 
+class Kinds(Section):
+    missing_tool: float = Field(ge=0, le=1, description="Share of written tasks also asked without a needed tool.")
+    missing_value: float = Field(ge=0, le=1, description="Share also asked without a value that only the user has.")
+    later_tool: float = Field(ge=0, le=1, description="Share in which a needed tool is offered from a later turn on.")
+    several_turns: float = Field(ge=0, le=1, description="Share also asked in several turns; only chains can be.")
+
+
 class Thresholds(Section):
     question_quality: float = Field(ge=0, le=1, description="Clear, complete, names no tool.")
     scenario_realism: float = Field(ge=0, le=1, description="Plausible values and a purpose.")
     tool_necessity: float = Field(ge=0, le=1, description="Needs each target tool and no other.")
+    verifiability: float = Field(ge=0, le=1, description="Whether an answer is right can be checked.")
+    stability: float = Field(ge=0, le=1, description="The same answer is right on another day.")
+    kind_fit: float = Field(ge=0, le=1, description="An unusual kind is what it says; plain tasks are not asked.")
+
+
+class Likeness(Section):
+    encoder: str = Field(min_length=1, description="builtin, or a sentence-transformers model.")
+    most: float = Field(
+        ge=0, le=1, description="Cosine to an earlier task for the same tools from which one is dropped."
+    )
 
 
 class Params(Section):
@@ -58,6 +94,8 @@ class Params(Section):
     per_server_of: dict[str, int] = Field(description="The same for single servers, by name, where it differs.")
     max_server_tools: int = Field(ge=1, le=8, description="Tools of a server-only request: 1 to this, in turn.")
     augment: Shares = Field(description="How many tasks are rewritten along each axis.")
+    kinds: Kinds = Field(description="How many tasks are made into each unusual kind.")
+    likeness: Likeness = Field(description="From where on two tasks are one.")
     min_quality: Thresholds = Field(description="Below any of these a task is dropped (paper section 3.2.2).")
     reasks: int = Field(ge=0, le=5, description="Further tries for a reply that cannot be used.")
     judge_reasks: int = Field(ge=0, le=5, description="Further tries for an unusable judgement.")
@@ -71,25 +109,6 @@ CONTRACT = Contract(
     params={"seed": int, "tasks": Params, "models.teacher": ModelParams, "models.judge": ModelParams},
     settings={"llm": Settings},
 )
-
-
-class Draft(NamedTuple):
-    """A request that is to be written: the prompt, and what is known of the task before."""
-
-    key: str
-    prompt: str
-    server: Server
-    chain: Chain | None
-    augmentation: Literal["none", "diversity", "complexity", "persona"] = "none"
-    source: Task | None = None
-    persona: str | None = None
-    sample: int = 0
-
-
-class Refusal(NamedTuple):
-    id: str
-    reason: str
-    detail: str
 
 
 @dataclass(frozen=True)
@@ -127,22 +146,26 @@ def document(tool: ToolSpec) -> dict[str, Any]:
     return tool.model_dump(include={"name", "description", "parameters", "returns"})
 
 
-def about(server: Server) -> dict[str, str]:
-    return {"title": server.title, "description": server.description}
+def about(servers: Sequence[Server]) -> dict[str, str]:
+    """What the servers are, as one."""
+    return {
+        "title": " and ".join(one.title for one in servers),
+        "description": " ".join(one.description for one in servers),
+    }
 
 
 def chain_drafts(chains: Iterable[Chain], servers: Mapping[str, Server], per_chain: int) -> Iterator[Draft]:
     for chain in chains:
-        server = servers[chain.server_ids[0]]
+        own = tuple(servers[server_id] for server_id in chain.server_ids)
         shown = {
-            "server": about(server),
-            "tools": [document(tool) for tool in server.tools],
+            "server": about(own),
+            "tools": [document(tool) for tool in pool(own, chain.tools)],
             "chain": chain.tools,
             "bindings": [binding.model_dump() for binding in chain.bindings],
         }
         prompt = render("tasks/write_chain", input=json.dumps(shown, ensure_ascii=False))
         for n in range(per_chain):
-            yield Draft(f"{chain.id}:{n}", prompt, server, chain, sample=n)
+            yield Draft(f"{chain.id}:{n}", prompt, own, chain, sample=n)
 
 
 def server_drafts(servers: Iterable[Server], params: Params) -> Iterator[Draft]:
@@ -150,101 +173,100 @@ def server_drafts(servers: Iterable[Server], params: Params) -> Iterator[Draft]:
         tools = [document(tool) for tool in server.tools]
         for n in range(params.per_server_of.get(server.name, params.per_server)):
             n_tools = min(len(tools), 1 + n % params.max_server_tools)
-            shown = {"server": about(server), "tools": tools, "n_tools": n_tools, "number": n}
+            shown = {"server": about([server]), "tools": tools, "n_tools": n_tools, "number": n}
             prompt = render("tasks/write_server", input=json.dumps(shown, ensure_ascii=False))
-            yield Draft(f"{server.id}:{n}", prompt, server, None, sample=n)
+            yield Draft(f"{server.id}:{n}", prompt, (server,), None, sample=n)
 
 
-def augmenting_drafts(
-    written: Sequence[Task], servers: Mapping[str, Server], chains: Mapping[str, Chain], shares: Shares, seed: int
-) -> Iterator[Draft]:
-    """A seeded choice of written tasks for each axis; whether one task is chosen hangs on nothing but that task."""
-    personas = read_personas()
-    for axis in AXES:
-        for task in written:
-            rng = random.Random(f"{seed}:{axis}:{task.id}")
-            if rng.random() >= getattr(shares, axis):
-                continue
-            server = servers[task.server_ids[0]]
-            person = rng.choice(personas) if axis == "persona" else None
-            tools = [tool for tool in server.tools if axis != "persona" or tool.name in task.target_tools]
-            shown = {
-                "server": about(server),
-                "tools": [document(tool) for tool in tools],
-                "target_tools": task.target_tools,
-                "question": task.question,
-                **({"persona": person} if person else {}),
-            }
-            prompt = render(f"tasks/{axis}", input=json.dumps(shown, ensure_ascii=False))
-            chain = chains[task.chain_id] if task.chain_id else None
-            who = person["who"] if person else None
-            yield Draft(f"{task.id}:{axis}", prompt, server, chain, augmentation=axis, source=task, persona=who)
+@dataclass(frozen=True)
+class Sources:
+    """Written tasks that are rewritten; whether one is chosen hangs on nothing but that task."""
+
+    written: Sequence[Task]
+    servers: Mapping[str, Server]
+    chains: Mapping[str, Chain]
+    seed: int
+
+    def augmenting(self, shares: Shares) -> Iterator[Draft]:
+        """The drafts of the three axes."""
+        personas = read_personas()
+        for axis in AXES:
+            for task, rng in self._chosen(axis, getattr(shares, axis)):
+                person = rng.choice(personas) if axis == "persona" else None
+                more: dict[str, Any] = {"persona": person._asdict()} if person else {}
+                draft = self._draft(task, axis, more, only_targets=axis == "persona")
+                yield draft._replace(augmentation=axis, persona=person)
+
+    def unusual(self, shares: Kinds) -> Iterator[Draft]:
+        """The drafts of the unusual kinds."""
+        for kind in KINDS:
+            for task, rng in self._chosen(kind, getattr(shares, kind)):
+                missing: str | Stated | None = None
+                if kind in ("missing_tool", "later_tool"):
+                    missing = rng.choice(task.target_tools)
+                elif kind == "missing_value":
+                    left_out = [one for one in task.values if self._is_askable(one, task)]
+                    if not left_out:
+                        continue
+                    missing = rng.choice(left_out)
+                elif task.chain_id is None or len(task.target_tools) < 2:
+                    continue
+                named = missing.model_dump() if isinstance(missing, Stated) else missing
+                draft = self._draft(task, kind, {"missing": named} if missing else {})
+                yield draft._replace(kind=kind, missing=missing)
+
+    def _chosen(self, name: str, share: float) -> Iterator[tuple[Task, random.Random]]:
+        for task in self.written:
+            rng = random.Random(f"{self.seed}:{name}:{task.id}")
+            if rng.random() < share:
+                yield task, rng
+
+    def _is_askable(self, value: Stated, task: Task) -> bool:
+        """Whether a value can be left out: its tool takes another one beside it, and none of that tool's values is an
+        earlier result, so that nobody looks for this one there.
+        """
+        own = pool([self.servers[server_id] for server_id in task.server_ids], task.target_tools)
+        if any(len(one.parameters.get("properties", {})) < 2 for one in own if one.name == value.tool):
+            return False
+        chain = self.chains[task.chain_id] if task.chain_id else None
+        bound = {one.step for one in chain.bindings if one.origin == "result"} if chain else set()
+        return chain is None or not any(chain.tools[step] == value.tool for step in bound)
+
+    def _draft(self, task: Task, what: str, more: Mapping[str, Any], only_targets: bool = False) -> Draft:
+        own = tuple(self.servers[server_id] for server_id in task.server_ids)
+        tools = [one for one in pool(own, task.target_tools) if not only_targets or one.name in task.target_tools]
+        shown = {
+            "server": about(own),
+            "tools": [document(tool) for tool in tools],
+            "target_tools": task.target_tools,
+            "question": task.question,
+            "values": [one.model_dump() for one in task.values],
+            **more,
+        }
+        prompt = render(f"tasks/{what}", input=json.dumps(shown, ensure_ascii=False))
+        chain = self.chains[task.chain_id] if task.chain_id else None
+        return Draft(f"{task.id}:{what}", prompt, own, chain, source=task)
 
 
-def read_personas() -> list[dict[str, str]]:
-    """Who may ask, and how. Raises StageError where the file is not a list of {who, style, because}."""
+def read_personas() -> list[Persona]:
+    """Who may ask, and how. Raises StageError where the file is not a list of {who, style, voice, because}."""
     file = Path(prompts.__file__).parent / "tasks" / "personas.yaml"
     people = yaml.safe_load(file.read_text(encoding="utf-8"))
-    if not people or any(one.keys() != {"who", "style", "because"} for one in people):
-        raise StageError(f"{file}: expected a list of entries with who, style and because")
-    return list(people)
+    voices = get_args(Voice)
+    if not people or any(one.keys() != set(Persona._fields) or one["voice"] not in voices for one in people):
+        raise StageError(f"{file}: expected a list of entries with who, style, voice ({', '.join(voices)}) and because")
+    return [Persona(**one) for one in people]
 
 
-# ---------------------------------------------------------------- replies
-
-
-def reply_schema(draft: Draft) -> dict[str, Any]:
-    """The JSON Schema of a reply; a writer that is given no chain and no task names the tools, too."""
-    names_tools = draft.chain is None and draft.source is None
-    return object_schema(question=TEXT, target_tools=TEXTS) if names_tools else object_schema(question=TEXT)
-
-
-def read_task(draft: Draft, reply: Completion) -> Task | Refusal:
-    """The task in a reply, not judged yet. Raises ReplyInvalid for a reply that may be asked for again."""
-    value = parse_json(reply.content or "")
-    question = value.get("question") if isinstance(value, dict) else None
-    if not isinstance(question, str) or not question.strip():
-        raise ReplyInvalid("no question in the reply")
-    targets = _targets(draft, value)
-    question = " ".join(question.split())
-    if draft.source is not None and question == draft.source.question:
-        return Refusal(draft.key, "unchanged", question[:200])
-    return Task(
-        id=content_id("task", draft.server.id, question, targets),
-        server_ids=(draft.server.id,),
-        chain_id=draft.chain.id if draft.chain else None,
-        question=question,
-        target_tools=targets,
-        origin="chain" if draft.chain else "server",
-        augmentation=draft.augmentation,
-        parent=draft.source.id if draft.source else None,
-        persona=draft.persona,
-        quality={},
-    )
-
-
-def _targets(draft: Draft, value: Mapping[str, Any]) -> tuple[str, ...]:
-    """The target tools: the chain's, the source's, or those that the writer names. Raises ReplyInvalid."""
-    if draft.chain is not None:
-        return draft.chain.tools
-    if draft.source is not None:
-        return draft.source.target_tools
-    named = value.get("target_tools")
-    if not isinstance(named, list) or not named or not all(isinstance(one, str) for one in named):
-        raise ReplyInvalid("no target_tools in the reply")
-    known = [tool.name for tool in draft.server.tools]
-    unknown = set(named) - set(known)
-    if unknown:
-        raise ReplyInvalid(f"target_tools {sorted(unknown)} are not on {draft.server.name}; its tools: {known}")
-    return tuple(named)
+# ---------------------------------------------------------------- duplicates
 
 
 def without_duplicates(tasks: Iterable[Task | Refusal]) -> Iterator[Task | Refusal]:
-    """The same, with a task whose question its server already has turned into a Refusal."""
-    seen: dict[tuple[tuple[str, ...], str], str] = {}
+    """The same, with a task whose question its servers already have in this kind turned into a Refusal."""
+    seen: dict[tuple[tuple[str, ...], Kind, str], str] = {}
     for one in tasks:
         if isinstance(one, Task):
-            asked = (one.server_ids, one.question.casefold())
+            asked = (one.server_ids, one.kind, one.question.casefold())
             if asked in seen:
                 yield Refusal(one.id, "duplicate", f"same question as {seen[asked]}")
                 continue
@@ -252,39 +274,64 @@ def without_duplicates(tasks: Iterable[Task | Refusal]) -> Iterator[Task | Refus
         yield one
 
 
+def without_near_duplicates(tasks: Sequence[Task], encoder: Encoder, most: float) -> Iterator[Task | Refusal]:
+    """The same, with a task that is too like an earlier one of its kind, for the same tools, turned into a Refusal."""
+    vectors = encoder.encode([" ".join([one.question, *(turn.says for turn in one.turns)]) for one in tasks])
+    kept: dict[tuple[Any, ...], list[int]] = {}
+    for row, one in enumerate(tasks):
+        group = kept.setdefault((one.server_ids, one.kind, one.target_tools), [])
+        cosines = vectors[group] @ vectors[row] if group else np.zeros(1, dtype=np.float32)
+        nearest = int(cosines.argmax())
+        if group and cosines[nearest] >= most:
+            other = tasks[group[nearest]]
+            yield Refusal(one.id, "near_duplicate", f"{cosines[nearest]:.3f} to {other.id}: {one.question[:200]}")
+            continue
+        group.append(row)
+        yield one
+
+
 # ---------------------------------------------------------------- judging
 
 
-def judged_input(task: Task, server: Server) -> str:
-    by_name = {tool.name: tool for tool in server.tools}
+def dimensions_of(task: Task) -> tuple[str, ...]:
+    return DIMENSIONS if task.kind == "plain" else (*DIMENSIONS, KIND_FIT)
+
+
+def judged_input(task: Task, servers: Sequence[Server]) -> str:
+    tools = pool(servers, task.target_tools)
+    by_name = {tool.name: tool for tool in tools}
     shown = {
-        "server": about(server),
+        "server": about(servers),
         "question": task.question,
         "target_tools": [document(by_name[name]) for name in task.target_tools],
         "other_tools": [
             tool.model_dump(include={"name", "description", "parameters"})
-            for tool in server.tools
+            for tool in tools
             if tool.name not in task.target_tools
         ],
     }
+    if task.kind != "plain":
+        turns = [{"says": turn.says, "target_tools": turn.target_tools} for turn in task.turns]
+        shown |= {"kind": task.kind, "missing": task.missing, "later_turns": turns}
     return json.dumps(shown, ensure_ascii=False)
 
 
 def judge_all(tasks: Sequence[Task], servers: Mapping[str, Server], judge: Judge) -> list[list[Verdict | JudgeFailed]]:
-    """For each task the outcomes over DIMENSIONS."""
-    questions = [
+    """For each task the outcomes over its dimensions."""
+    texts = (judged_input(task, [servers[server_id] for server_id in task.server_ids]) for task in tasks)
+    questions = (
         Question(render(f"tasks/{dimension}", input=text))
-        for text in (judged_input(task, servers[task.server_ids[0]]) for task in tasks)
-        for dimension in DIMENSIONS
-    ]
-    outcomes = judge.all(questions)
-    return [outcomes[n : n + len(DIMENSIONS)] for n in range(0, len(outcomes), len(DIMENSIONS))]
+        for task, text in zip(tasks, texts, strict=True)
+        for dimension in dimensions_of(task)
+    )
+    outcomes = judge.stream(questions)
+    return [[next(outcomes) for _ in dimensions_of(task)] for task in tasks]
 
 
 def decided(task: Task, outcomes: Sequence[Verdict | JudgeFailed], least: Thresholds) -> Task | Refusal:
     """The task with its quality, or the first dimension that could not be judged or is too low."""
     quality: dict[str, Verdict] = {}
-    for dimension, outcome in zip(DIMENSIONS, outcomes, strict=True):
+    for dimension, outcome in zip(dimensions_of(task), outcomes, strict=True):
         if isinstance(outcome, JudgeFailed):
             return Refusal(task.id, f"unjudged_{dimension}", str(outcome))
         quality[dimension] = outcome
@@ -296,16 +343,33 @@ def decided(task: Task, outcomes: Sequence[Verdict | JudgeFailed], least: Thresh
     return task.model_copy(update={"quality": quality})
 
 
-def figures(tasks: Sequence[Task], servers: Mapping[str, Server]) -> dict[str, Any]:
-    """Numbers of the kept tasks."""
-    per_server = Counter(servers[task.server_ids[0]].name for task in tasks)
+# ---------------------------------------------------------------- figures
+
+
+def shape(chain: Chain) -> str:
+    """Which step uses which, e.g. ``3: 0>1 1>2``: the form of a chain, whatever its tools."""
+    used = sorted(
+        {(one.from_step, one.step) for one in chain.bindings if one.origin == "result" and one.from_step is not None}
+    )
+    return f"{len(chain.tools)}: {' '.join(f'{source}>{target}' for source, target in used)}".strip()
+
+
+def figures(tasks: Sequence[Task], servers: Mapping[str, Server], chains: Mapping[str, Chain]) -> dict[str, Any]:
+    """Numbers of the kept tasks, and how varied they are."""
+    per_server = Counter(servers[server_id].name for task in tasks for server_id in task.server_ids)
+    shapes = Counter(shape(chains[task.chain_id]) for task in tasks if task.chain_id)
+    questions = [task.question for task in tasks]
     return {
         "servers": len(per_server),
         "largest_server_share": round(max(per_server.values(), default=0) / max(1, len(tasks)), 4),
         "origin": dict(sorted(Counter(task.origin for task in tasks).items())),
         "augmentation": dict(sorted(Counter(task.augmentation for task in tasks).items())),
+        "kind": dict(sorted(Counter(task.kind for task in tasks).items())),
         "target_tools": dict(sorted(Counter(str(len(task.target_tools)) for task in tasks).items())),
         "distinct_tools": len({(task.server_ids, name) for task in tasks for name in task.target_tools}),
+        "domains": len({servers[server_id].domain for task in tasks for server_id in task.server_ids}),
+        "chain_shapes": dict(sorted(shapes.items())),
+        "distinct_ngrams": {str(n): wording.distinct(questions, n) for n in (1, 2, 3)},
     }
 
 
@@ -314,48 +378,55 @@ def main(arguments: Sequence[str] = ()) -> None:
         params: Params = run.params["tasks"]
         servers = {server.id: server for server in run.read("servers", Server)}
         chains = {chain.id: chain for chain in run.read("chains", Chain)}
-        known = {server.name for server in servers.values()}
-        unknown = sorted(params.per_server_of.keys() - known)
-        if unknown:
-            raise StageError(
-                f"params.yaml: tasks.per_server_of: no server {unknown}; servers are: {sorted(known)}. "
-                "If it is a live server that did not start, data/normalize/rejects.jsonl says why"
-            )
+        check_names("tasks.per_server_of", params.per_server_of, servers.values())
         teacher = Teacher(models.client("teacher"), run.params["models.teacher"], run.params["seed"], params.reasks)
         judge = Judge(models.client("judge"), run.params["models.judge"], run.params["seed"], params.judge_reasks)
 
         drafts = [*chain_drafts(chains.values(), servers, params.per_chain), *server_drafts(servers.values(), params)]
         written = list(teacher.write(drafts))
-        sources = [one for one in without_duplicates(written) if isinstance(one, Task)]
-        more = list(augmenting_drafts(sources, servers, chains, params.augment, run.params["seed"]))
-        written += teacher.write(more)
+        plain = [one for one in without_duplicates(written) if isinstance(one, Task)]
+        sources = Sources(plain, servers, chains, run.params["seed"])
+        written += teacher.write([*sources.augmenting(params.augment), *sources.unusual(params.kinds)])
 
-        candidates: list[Task] = []
-        for one in without_duplicates(written):
-            if isinstance(one, Refusal):
-                run.reject(*one)
-            else:
-                candidates.append(one)
+        candidates, refusals = sifted(written, params.likeness)
         outcomes = judge_all(candidates, servers, judge)
-        unjudged = share_failed([one for row in outcomes for one in row])
-        if unjudged > params.max_unjudged:
-            last = next(one for row in reversed(outcomes) for one in row if isinstance(one, JudgeFailed))
-            raise StageError(
-                f"judge {judge.model.name}: {unjudged:.0%} of the judgements failed, tasks.max_unjudged is "
-                f"{params.max_unjudged:.0%}; the last: {last}. Mend the judge, then: dvc repro tasks"
-            )
         tasks: list[Task] = []
         for task, row in zip(candidates, outcomes, strict=True):
             decision = decided(task, row, params.min_quality)
             if isinstance(decision, Refusal):
-                run.reject(*decision)
+                refusals.append(decision)
             else:
                 tasks.append(decision)
+        unjudged = share_failed([one for row in outcomes for one in row])
+        if not run.estimating:
+            fail_closed(refusals, unjudged, params.max_unjudged, judge)
+        for one in refusals:
+            run.reject(*one)
         run.n_in, run.n_out = len(written), run.write("tasks", tasks)
-        run.metrics |= {
-            **figures(tasks, servers),
-            "unjudged_share": round(unjudged, 4),
-        }
+        run.metrics |= {**figures(tasks, servers, chains), "unjudged_share": round(unjudged, 4)}
+
+
+def sifted(written: Sequence[Task | Refusal], likeness: Likeness) -> tuple[list[Task], list[Refusal]]:
+    """What is to be judged, and what was refused before."""
+    once = list(without_duplicates(written))
+    tasks = [one for one in once if isinstance(one, Task)]
+    encoder = open_encoder(likeness.encoder, [one.question for one in tasks])
+    single = list(without_near_duplicates(tasks, encoder, likeness.most))
+    refusals = [one for one in (*once, *single) if isinstance(one, Refusal)]
+    return [one for one in single if isinstance(one, Task)], refusals
+
+
+def fail_closed(refusals: Sequence[Refusal], unjudged: float, most: float, judge: Judge) -> None:
+    """Stop the stage where too much is unjudged; what was refused is left in rejects.jsonl. Raises StageError."""
+    if unjudged <= most:
+        return
+    write_records(CONTRACT.rejects, (Reject(id=one.id, reason=one.reason, detail=one.detail) for one in refusals))
+    last = next(one for one in reversed(refusals) if one.reason.startswith("unjudged_"))
+    raise StageError(
+        f"judge {judge.model.name}: {unjudged:.0%} of the judgements failed, tasks.max_unjudged is {most:.0%}; the "
+        f"last: {last.detail}. No tasks were written; the rows and reasons are in {CONTRACT.rejects}. Mend the judge, "
+        "then: dvc repro tasks"
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from astra.llm.arguments import ArgumentsCut, ArgumentsInvalid, decode_arguments
 from astra.llm.reply import split_thought
 from astra.llm.types import Completion
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
+from astra.user import Said
 
 LIMITS = Limits(max_turns=6, max_tokens=64)
 OPENING = (
@@ -57,11 +58,13 @@ class Scripted:
     def __init__(self, replies: Sequence[Completion]) -> None:
         self.replies = list(replies)
         self.asked: list[tuple[tuple[Message, ...], int, int]] = []
+        self.offers: list[tuple[str, ...]] = []
 
     async def reply(
         self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], sample: int, max_tokens: int
     ) -> Completion:
         self.asked.append((messages, sample, max_tokens))
+        self.offers.append(tuple(one.name for one in tools))
         return self.replies.pop(0)
 
 
@@ -80,8 +83,20 @@ class Harbour:
         return Observation(call.function.arguments, False, "emulator")
 
 
-def play(policy: Scripted, world: Harbour) -> Conversation:
-    return asyncio.run(converse(policy, world, OPENING, LIMITS))
+class Later:
+    """A user who says these turns."""
+
+    def __init__(self, *turns: Said) -> None:
+        self.turns = list(turns)
+
+    async def reply(self, messages: Sequence[Message]) -> Said | None:
+        return self.turns.pop(0) if self.turns else None
+
+
+def play(
+    policy: Scripted, world: Harbour, *later: Said, offer: tuple[ToolSpec, ...] | None = None, limits: Limits = LIMITS
+) -> Conversation:
+    return asyncio.run(converse(policy, world, OPENING, limits, user=Later(*later) if later else None, offer=offer))
 
 
 def test_calls_are_answered_in_order_until_a_final_answer_and_usage_is_counted() -> None:
@@ -261,3 +276,73 @@ def test_thoughts_are_told_from_text() -> None:
     assert split_thought("<think>a</think>b") == ("b", "a", False)
     assert split_thought("a</think>b") == ("b", "a", False)
     assert split_thought("plain") == ("plain", "", False)
+
+
+# ------------------------------------------------------------------ arguments against the schema
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"port": "Lyme"}', "missing parameter: text"),
+        ('{"port": 5, "text": "x"}', "invalid parameter port: 5 is not of type 'string'"),
+    ],
+)
+def test_arguments_that_the_schema_does_not_take_come_back_with_what_is_wrong_and_no_tool_runs(
+    arguments: str, said: str
+) -> None:
+    world = Harbour(tool("log_note", NOTE))
+    right = reply(None, call("log_note", '{"port": "Lyme", "text": "high"}'))
+    end = play(Scripted([reply(None, call("log_note", arguments)), right, reply("Noted.")]), world)
+    answer = end.messages[3]
+    assert (answer.content, answer.is_error, answer.executed_by, answer.name) == (said, True, "agent", "log_note")
+    assert [json.loads(one.function.arguments) for one in world.calls] == [{"port": "Lyme", "text": "high"}]
+    assert end.stop == "answered"
+
+
+def test_of_several_calls_in_one_turn_a_wrong_one_does_not_keep_the_others_from_running() -> None:
+    world = Harbour(tool("log_note", NOTE), tool("tide"))
+    turn = reply("Both.", call("log_note", "{}"), call("tide", '{"a": 1}'), call("tide", '{"a": 2}'))
+    end = play(Scripted([turn, reply("4 m")]), world)
+    assert [(m.executed_by, m.is_error) for m in end.messages[3:6]] == [
+        ("agent", True),
+        ("emulator", False),
+        ("emulator", False),
+    ]
+    assert [m.tool_call_id for m in end.messages[3:6]] == [one.id for one in end.messages[2].tool_calls]
+
+
+# ------------------------------------------------------------------ several user turns
+
+
+def test_after_an_answer_the_user_may_go_on_and_each_turn_is_answered() -> None:
+    replies = [reply(None, call("tide")), reply("4 m"), reply(None, call("wind")), reply("West")]
+    end = play(Scripted(replies), Harbour(tool("tide"), tool("wind")), Said("And the wind?"))
+    roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "tool", "assistant"]
+    assert [m.role for m in end.messages] == roles
+    assert (end.stop, end.messages[-1].content) == ("answered", "West")
+
+
+def test_a_tool_is_offered_from_the_turn_that_brings_it_and_unknown_before() -> None:
+    tide, wind = tool("tide"), tool("wind")
+    policy = Scripted([reply(None, call("wind")), reply("No tool."), reply(None, call("wind")), reply("West")])
+    world = Harbour(tide, wind)
+    end = play(policy, world, Said("It is there.", (wind,)), offer=(tide,))
+    assert policy.offers == [("tide",), ("tide",), ("tide", "wind"), ("tide", "wind")]
+    assert "unknown tool: wind. The tools are: tide" in (end.messages[3].content or "")
+    assert [one.function.name for one in world.calls] == ["wind"]
+    assert [(one.message, one.tools) for one in end.late] == [(5, (wind,))]
+    assert end.messages[5].role == "user"
+
+
+def test_the_limit_of_turns_counts_over_the_whole_conversation() -> None:
+    end = play(Scripted([reply("4 m")] * 6), Harbour(tool("tide")), *[Said("And now?")] * 9)
+    assert (end.stop, len([m for m in end.messages if m.role == "assistant"])) == ("max_turns", 6)
+
+
+def test_a_conversation_ends_at_its_limit_of_tokens() -> None:
+    limits = Limits(max_turns=6, max_tokens=64, max_conversation_tokens=15)
+    long, short = reply(None, call("tide"), tokens=5), reply(None, call("tide"), tokens=4)
+    end = play(Scripted([short, long, short]), Harbour(tool("tide")), limits=limits)
+    assert (end.stop, end.detail, end.usage.calls) == ("max_tokens", "max_tokens", 2)
+    assert end.messages[-1].role == "tool"

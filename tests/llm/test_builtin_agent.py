@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from astra.llm.builtin.agent import turn
 from astra.llm.builtin.plan import found_in
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Message, ToolCall, ToolSpec
+from astra.user import Said
 
 FACTS = {
     ("airport_city", "LHR"): "London",
@@ -109,9 +110,24 @@ class Rules:
         return turn(Request(self.model, messages, tools), random.Random(f"{self.seed}:{len(messages)}"))
 
 
-def talk(question: str, world: World, temperature: float = 0.0, seed: int = 0) -> Conversation:
-    opening = (Message(role="system", content="Use the tools."), Message(role="user", content=question))
-    return asyncio.run(converse(Rules(temperature, seed), world, opening, Limits(max_turns=20, max_tokens=4096)))
+class Script:
+    """A user who says these turns, with the tools that come with them."""
+
+    def __init__(self, *turns: Said) -> None:
+        self.turns = list(turns)
+
+    async def reply(self, messages: Sequence[Message]) -> Said | None:
+        return self.turns.pop(0) if self.turns else None
+
+
+def talk(
+    question: str, world: World, temperature: float = 0.0, seed: int = 0, *, later: Sequence[Said] = (),
+    without: str | None = None, system: str = "Use the tools.",
+) -> Conversation:  # fmt: skip
+    opening = (Message(role="system", content=system), Message(role="user", content=question))
+    limits, policy = Limits(max_turns=20, max_tokens=4096), Rules(temperature, seed)
+    offer = tuple(tool for tool in world.tools if tool.name != without)
+    return asyncio.run(converse(policy, world, opening, limits, user=Script(*later), offer=offer))
 
 
 def answer(end: Conversation) -> str:
@@ -156,6 +172,20 @@ def test_parallel_branches_are_answered_together():
 def test_a_missing_tool_is_said_before_any_call():
     end = talk(NESTED, world := World(lookup_tools("country_currency")))
     assert answer(end) == "I cannot answer: no tool gives the currency."
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "For airport LHR, find the host city.",
+        "What is the host city of airport LHR?",
+        "For country Spain, find the national population. Also for airport LHR, find the host city.",
+    ],
+)
+def test_a_missing_tool_is_said_even_where_nothing_else_is_about_that_kind_of_thing(question: str):
+    end = talk(question, world := World(lookup_tools("airport_city", "airport_icao")))
+    assert answer(end) == "I cannot answer: no tool gives the host city."
     assert world.calls == []
 
 
@@ -242,3 +272,108 @@ def test_a_result_is_searched_by_name_and_by_type():
         ["A", "B"],
     )
     assert found_in({"flag": True}, "count", {"type": "integer"}, "x") is None
+
+
+# ---------------------------------------------------------------- unusual kinds
+
+VALUELESS = BOOKING.replace(' with town "Lyme"', "")
+TOWN = Said('Here it is: town "Lyme".')
+
+
+def answers(end: Conversation) -> list[str]:
+    return [m.content or "" for m in end.messages if m.role == "assistant" and not m.tool_calls]
+
+
+def test_a_value_that_nothing_gives_is_asked_for_before_its_tool_is_called_and_then_used():
+    end = talk(VALUELESS, world := World(fleet_tools()), later=[TOWN])
+    assert answers(end)[0] == "Which town should I use to find the code of the ferry port of a town?"
+    assert world.calls[0] == ("find_port", {"town": "Lyme"})
+    assert "AB12" in answer(end)
+
+
+def test_a_tool_that_comes_later_is_missed_first_and_then_used():
+    brought = next(tool for tool in fleet_tools() if tool.name == "book_sailing")
+    there = Said("A tool for that was just added. Go on with it.\n\nFrom now on: {}", (brought,))
+    end = talk(BOOKING, world := World(fleet_tools()), later=[there], without="book_sailing")
+    assert answers(end)[0] == "I could not do this: none of the tools can book places on a sailing."
+    assert [name for name, _ in world.calls] == ["find_port", "list_sailings", "book_sailing"]
+    assert "AB12" in answer(end)
+    assert [(one.message, one.tools) for one in end.late] == [(3, (brought,))]
+
+
+def test_a_further_turn_goes_on_from_earlier_results_and_is_answered_alone():
+    first, *_ = BOOKING.split(", then")
+    more = Said('Thanks. Now use that result to list the sailings from a port on a day with day "2026-05-04".')
+    end = talk(f"{first}.", world := World(fleet_tools()), later=[more])
+    assert world.calls == [
+        ("find_port", {"town": "Lyme"}),
+        ("list_sailings", {"from_port": "LYM", "day": "2026-05-04"}),
+    ]
+    assert "LYM" in answers(end)[0]
+    assert "S-1" in answer(end)
+    assert "LYM" not in answer(end)
+
+
+def test_a_further_look_up_goes_on_from_the_answer():
+    more = Said("And what is the currency of the home country of that city?")
+    end = talk("For airport LHR, find the host city.", world := World(lookup_tools()), later=[more])
+    assert answers(end) == ["The answer is London.", "The answer is GBP."]
+    assert [name for name, _ in world.calls] == ["airport_city", "city_country", "country_currency"]
+
+
+def test_calls_that_need_no_other_go_into_one_turn_where_the_system_prompt_says_so():
+    question = "For airport LHR, find the host city, then its home country. Also for country Spain, find the national population."
+    system = "Calls that need no result of each other go into one turn."
+    end = talk(question, world := World(lookup_tools()), system=system)
+    assert [len(m.tool_calls) for m in end.messages if m.role == "assistant"] == [2, 1, 0]
+    assert sorted(name for name, _ in world.calls) == ["airport_city", "city_country", "country_population"]
+    assert answer(end) == "The answer is United Kingdom and 46723749."
+    assert len(talk(question, World(lookup_tools())).messages) == len(end.messages) + 1
+
+
+HOT = 2.0
+
+
+def ends(
+    question: str, tools: tuple[ToolSpec, ...], later: Sequence[Said], without: str | None = None
+) -> list[tuple[Conversation, World]]:
+    made = []
+    for seed in range(60):
+        world = World(tools)
+        made.append((talk(question, world, temperature=HOT, seed=seed, later=later, without=without), world))
+    return made
+
+
+def test_sometimes_a_missing_value_is_guessed():
+    guessed = [
+        world.calls for end, world in ends(VALUELESS, fleet_tools(), [TOWN]) if not answers(end)[0].startswith("Which")
+    ]
+    assert 5 <= len(guessed) <= 40
+    assert any(calls and calls[0][0] == "find_port" and calls[0][1]["town"] != "Lyme" for calls in guessed)
+
+
+def test_sometimes_what_no_tool_did_is_claimed():
+    claimed = [end for end, world in ends(BOOKING, fleet_tools("book_sailing"), []) if answer(end).startswith("Done.")]
+    assert 5 <= len(claimed) <= 40
+    assert all(len(end.messages) == 3 for end in claimed)
+
+
+def test_sometimes_a_tool_that_has_come_is_not_seen():
+    brought = next(tool for tool in fleet_tools() if tool.name == "book_sailing")
+    there = Said("There is a new tool for that now, try again.", (brought,))
+    blind = [
+        end
+        for end, world in ends(BOOKING, fleet_tools(), [there], "book_sailing")
+        if answers(end)[-1].startswith("I could not do this") and not world.calls
+    ]
+    assert 5 <= len(blind) <= 40
+
+
+def test_sometimes_a_further_turn_is_answered_without_a_call():
+    more = Said("And what is the home country of that city?")
+    lazy = [
+        world
+        for _, world in ends("For airport LHR, find the host city.", lookup_tools(), [more])
+        if "city_country" not in [name for name, _ in world.calls]
+    ]
+    assert 5 <= len(lazy) <= 40

@@ -7,8 +7,9 @@ import random
 import jsonschema
 import pytest
 
-from astra.llm.builtin import graph_tasks, phrases
+from astra.llm.builtin import graph_tasks, phrases, tasks
 from astra.llm.builtin.samples import sample_value
+from astra.wording import states
 from tests.stages.imitation import FERRY, TABLES
 
 FERRY_TOOLS = [tool.model_dump() for tool in FERRY.tools]
@@ -58,7 +59,7 @@ def test_an_ordinary_tool_is_in_no_look_up_form():
 
 def written(chain, bindings, tools, seed=1):
     shown = {"tools": tools, "chain": chain, "bindings": bindings}
-    return graph_tasks.write_chain(shown, random.Random(seed))["question"]
+    return tasks.write_chain(shown, random.Random(seed))["question"]
 
 
 BOUND = [{"step": 1, "parameter": "route_id", "origin": "result", "from_step": 0, "output": "x"}]
@@ -82,16 +83,82 @@ def test_a_request_for_look_ups_starts_from_a_key_that_the_schemas_show():
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rewriting_asks_for_the_same_tools(tools, seed):
     shown = {"server": {}, "tools": tools, "n_tools": 2, "number": seed}
-    made = graph_tasks.write_server(shown, random.Random(seed))
+    made = tasks.write_server(shown, random.Random(seed))
     again = {
         "question": made["question"],
+        "target_tools": made["target_tools"],
         "tools": tools,
-        "persona": {"who": "a cook", "style": "warm", "because": "it is late"},
+        "persona": {"who": "a cook", "style": "warm", "voice": "polite", "because": "it is late"},
     }
-    for rewrite in (graph_tasks.diversity, graph_tasks.complexity, graph_tasks.persona):
-        question = rewrite(again, random.Random(seed + 100))["question"]
-        assert question != made["question"] or rewrite is graph_tasks.complexity
+    for rewrite in (tasks.diversity, tasks.complexity, tasks.persona):
+        rewritten = rewrite(again, random.Random(seed + 100))
+        question = rewritten["question"]
+        assert question != made["question"] or rewrite is tasks.complexity
         assert set(graph_tasks.read_tools(question, tools)) == set(made["target_tools"])
+        assert rewritten["target_tools"] == made["target_tools"]
+        assert {tuple(one.values())[:2] for one in rewritten["values"]} >= {
+            tuple(one.values())[:2] for one in made["values"]
+        }
+        assert all(states(question, one["value"]) for one in rewritten["values"])
+
+
+def test_a_written_request_lists_the_values_that_it_states():
+    shown = {"tools": FERRY_TOOLS, "chain": ["find_routes", "list_sailings"], "bindings": BOUND}
+    made = tasks.write_chain(shown, random.Random(1))
+    assert [(one["tool"], one["parameter"]) for one in made["values"]] == [
+        ("find_routes", "from_port"),
+        ("find_routes", "to_port"),
+    ]
+    assert all(states(made["question"], one["value"]) for one in made["values"])
+
+
+ROUTE = 'Please find routes from a port with from port "Lyme" and to port "Bath"'
+SHOWN = {
+    "question": f"{ROUTE}, then use that result to list the sailings of a route.",
+    "target_tools": ["find_routes", "list_sailings"],
+    "tools": FERRY_TOOLS,
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_request_without_a_value_states_all_others_and_the_answer_gives_it(seed):
+    missing = {"tool": "find_routes", "parameter": "from_port", "value": "Lyme"}
+    made = tasks.missing_value({**SHOWN, "missing": missing}, random.Random(seed))
+    first, second = phrases.read_steps(made["question"])
+    assert (first.given, second.dependent) == ({"to port": "Bath"}, True)
+    assert phrases.read_value(made["answer"]) == {"from port": "Lyme"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_further_turns_ask_for_the_steps_that_need_earlier_results(seed):
+    made = tasks.several_turns(SHOWN, random.Random(seed))
+    assert graph_tasks.read_tools(made["question"], FERRY_TOOLS) == ["find_routes"]
+    (turn,) = made["turns"]
+    assert turn["target_tools"] == graph_tasks.read_tools(turn["says"], FERRY_TOOLS) == ["list_sailings"]
+    assert phrases.read_steps(turn["says"])[0].dependent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_further_turns_of_look_ups_go_on_from_the_answer(seed):
+    names = ["airport_city", "city_country", "country_currency"]
+    branch = phrases.Branch("airport", "LHR", ("host city", "home country", "currency"))
+    shown = {
+        "question": phrases.nested_question([branch], random.Random(seed)),
+        "target_tools": names,
+        "tools": TABLE_TOOLS,
+    }
+    made = tasks.several_turns(shown, random.Random(seed))
+    (turn,) = made["turns"]
+    asked = phrases.read_look_up_follow_up(turn["says"])
+    assert asked is not None
+    first = phrases.read_knowledge(made["question"], TABLE_TOOLS)[0]
+    assert (*first.labels, *asked.labels) == branch.labels
+    assert graph_tasks.read_tools(turn["says"], TABLE_TOOLS) == turn["target_tools"] == names[len(first.labels) :]
+
+
+def test_a_request_that_cannot_be_cut_has_no_turns():
+    shown = {**SHOWN, "question": f"{ROUTE}.", "target_tools": ["find_routes"]}
+    assert tasks.several_turns(shown, random.Random(1))["turns"] == []
 
 
 def test_a_vote_finds_a_loose_step_and_an_ended_thing():

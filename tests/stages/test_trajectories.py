@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from astra.live import LiveConfigInvalid
 from astra.llm import Completion, EndpointUnavailable, Request, RequestRefused
-from astra.records import Server, Source, Task, ToolSpec, Trajectory
+from astra.records import Server, Source, Task, ToolSpec, Trajectory, UserTurn
 from astra.stage import StageError, read_records, write_records
 from stages.trajectories import (
     CONTRACT,
@@ -22,13 +23,15 @@ from stages.trajectories import (
     live_servers,
     main,
     offered_tools,
+    system_prompt,
 )
 from tests.llm.clients import client_of, settings
 
 LLM = {"llm": settings().model_dump()}
 PARAMS = {
-    "attempts": 2, "max_turns": 12, "max_tools": 4, "withhold_rate": 0.0, "fault_rate": 0.3, "emulator_reasks": 1,
-    "concurrency": 4, "start_timeout_s": 60, "call_timeout_s": 20,
+    "attempts": 2, "max_turns": 12, "max_conversation_tokens": 20000, "max_tools": 4, "withhold_rate": 0.0,
+    "user": "script", "user_reasks": 1, "live": "live", "fault_rate": 0.3, "emulator_reasks": 1, "concurrency": 4,
+    "start_timeout_s": 60, "call_timeout_s": 20,
 }  # fmt: skip
 MODEL = {"transport": "builtin", "name": "astra-rules-1", "temperature": 0.7, "max_tokens": 4096}
 RIVERS = """tables:
@@ -76,10 +79,10 @@ KNOWLEDGE = Server(
 )  # fmt: skip
 
 
-def task(name: str, server: Server, question: str, *tools: str) -> Task:
+def task(name: str, server: Server, question: str, *tools: str, **more: Any) -> Task:
     return Task(
         id=f"task-{name}", server_ids=(server.id,), chain_id=None, question=question, target_tools=tools,
-        origin="server", augmentation="none", quality={},
+        origin="server", augmentation="none", quality={}, **more,
     )  # fmt: skip
 
 
@@ -98,7 +101,8 @@ TASKS = [
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    params = {"seed": 3, "models": {"policy": MODEL, "emulator": MODEL}, "trajectories": PARAMS, **LLM}
+    models = {"policy": MODEL, "emulator": MODEL, "user": MODEL}
+    params = {"seed": 3, "models": models, "trajectories": PARAMS, **LLM}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     folder = tmp_path / "data/raw/tools"
     folder.mkdir(parents=True)
@@ -222,3 +226,145 @@ def test_a_model_that_refuses_most_conversations_is_a_failure_of_the_machinery()
 
 def test_no_conversations_have_figures_too():
     assert Figures().metrics()["messages_per_conversation"] == 0.0
+
+
+# ---------------------------------------------------------------- unusual kinds, end to end
+
+STEPS = ("find_port", "list_sailings", "book_sailing")
+MISSING_TOOL = task("no-tool", FERRIES, BOOKING, *STEPS, kind="missing_tool", missing=("book_sailing",))
+LATER_TOOL = task(
+    "later", FERRIES, BOOKING, *STEPS, kind="later_tool", missing=("book_sailing",),
+    turns=(UserTurn(says="A tool for that was just added. Go on with it.", brings=("book_sailing",)),),
+)  # fmt: skip
+MISSING_VALUE = task(
+    "no-value", FERRIES, "Please find the code of the port of a town.", "find_port", kind="missing_value",
+    missing=("find_port.town",), turns=(UserTurn(says='Here it is: town "Lyme".', gives="Lyme"),),
+)  # fmt: skip
+SEVERAL_TURNS = task(
+    "turns", FERRIES, 'Please find the code of the port of a town with town "Lyme".', *STEPS, kind="several_turns",
+    turns=(
+        UserTurn(says="Thanks. Now use that result to list the sailings from a port.", target_tools=("list_sailings",)),
+        UserTurn(says="Good. From what you found, book places on a sailing.", target_tools=("book_sailing",)),
+    ),
+)  # fmt: skip
+UNUSUAL = (MISSING_TOOL, LATER_TOOL, MISSING_VALUE, SEVERAL_TURNS)
+
+
+@pytest.fixture
+def unusual(workspace):
+    """The conversations of the unusual tasks, without failures and slips."""
+    tree = yaml.safe_load((workspace / "params.yaml").read_text())
+    tree["trajectories"] |= {"fault_rate": 0.0, "attempts": 1}
+    tree["models"]["policy"]["temperature"] = 0.0
+    (workspace / "params.yaml").write_text(yaml.safe_dump(tree))
+    write_records(CONTRACT.reads["tasks"], UNUSUAL)
+    main()
+    return {one.kind: one for one in written()}
+
+
+def said(one: Trajectory, role: str) -> list[str]:
+    return [m.content or "" for m in one.messages if m.role == role and not m.tool_calls]
+
+
+def called(one: Trajectory) -> list[str]:
+    return [call.function.name for m in one.messages for call in m.tool_calls]
+
+
+def test_every_trajectory_records_its_task_s_kind_and_metrics_count_them(unusual):
+    assert set(unusual) == {"missing_tool", "later_tool", "missing_value", "several_turns"}
+    metrics = json.loads(Path(CONTRACT.metrics).read_text())
+    assert metrics["kinds"] == dict.fromkeys(sorted(unusual), 1)
+    assert metrics["user_turns_per_conversation"] == 2.0
+
+
+def test_a_missing_tool_is_never_offered_and_the_right_end_says_so(unusual):
+    one = unusual["missing_tool"]
+    assert "book_sailing" not in {tool.name for tool in one.tools}
+    assert (one.withheld, one.late) == (("book_sailing",), ())
+    assert said(one, "assistant") == ["I could not do this: none of the tools can book places on a sailing."]
+
+
+def test_a_later_tool_is_offered_from_the_message_that_shows_its_document(unusual):
+    one = unusual["later_tool"]
+    assert "book_sailing" not in {tool.name for tool in one.tools}
+    (late,) = one.late
+    assert [tool.name for tool in late.tools] == ["book_sailing"]
+    assert one.messages[late.message].role == "user"
+    assert '"name": "book_sailing"' in (one.messages[late.message].content or "")
+    assert called(one) == list(STEPS)
+    assert not one.withheld
+
+
+def test_a_missing_value_is_asked_for_given_by_the_user_and_used(unusual):
+    one = unusual["missing_value"]
+    roles = [m.role for m in one.messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "tool", "assistant"]
+    assert said(one, "assistant")[0].startswith("Which town")
+    assert json.loads(one.messages[4].tool_calls[0].function.arguments) == {"town": "Lyme"}
+
+
+def test_several_turns_are_each_answered_from_what_was_found(unusual):
+    one = unusual["several_turns"]
+    assert len(said(one, "user")) == len(said(one, "assistant")) == 3
+    assert called(one) == list(STEPS)
+
+
+def test_the_later_turns_may_be_said_by_a_model_and_the_metrics_count_its_calls(workspace):
+    set_params(workspace, user="model")
+    write_records(CONTRACT.reads["tasks"], UNUSUAL)
+    main()
+    metrics = json.loads(Path(CONTRACT.metrics).read_text())
+    assert metrics["models"]["user"]["calls"] >= 4
+    assert metrics["out"] == 8
+
+
+def test_the_unusual_kinds_repeat_byte_for_byte(workspace):
+    write_records(CONTRACT.reads["tasks"], UNUSUAL)
+    main()
+    first = Path(CONTRACT.writes["trajectories"]).read_bytes()
+    set_params(workspace, concurrency=1)
+    main()
+    assert Path(CONTRACT.writes["trajectories"]).read_bytes() == first
+
+
+def test_the_system_prompt_follows_the_persona_that_asks():
+    prompts = {
+        system_prompt(task("p", FERRIES, "Find it.", "find_port", persona="a baker", voice=voice))
+        for voice in ("brief", "polite", "casual")
+    }
+    assert len(prompts) == 3
+    assert all("The user is a baker" in one for one in prompts)
+    assert system_prompt(TASKS[0]) not in prompts
+
+
+def test_a_task_over_two_servers_is_answered_by_both(workspace):
+    question = 'Please find the code of the port of a town with town "Lyme"; also ring the bell with loudness "3".'
+    bell = tool("ring_bell", "Ring the bell.", result(rung="boolean"), loudness="integer")
+    clash = tool("spare_0", "Check another spare part 0.", result(left="integer"), ship="string")
+    tower = FERRIES.model_copy(update={"id": "server-tower", "name": "tower", "tools": (bell, clash)})
+    both = Task(
+        id="task-both", server_ids=(FERRIES.id, tower.id), chain_id=None, question=question,
+        target_tools=("find_port", "ring_bell"), origin="chain", augmentation="none", quality={},
+    )  # fmt: skip
+    set_params(workspace, fault_rate=0.0, max_tools=12)
+    write_records(CONTRACT.reads["servers"], [FERRIES, tower])
+    write_records(CONTRACT.reads["tasks"], [both])
+    main()
+    one = written()[0]
+    assert "spare_0" not in {tool.name for tool in one.tools}
+    assert set(called(one)) == {"find_port", "ring_bell"}
+    assert not json.loads(Path(CONTRACT.metrics).read_text())["rejected"]
+
+
+def test_a_recorded_run_is_replayed_byte_for_byte_without_its_servers(workspace):
+    set_params(workspace, live="record")
+    main()
+    recorded = Path(CONTRACT.writes["trajectories"]).read_bytes()
+    (workspace / "rivers.csv").unlink()
+    set_params(workspace, live="replay")
+    main()
+    assert Path(CONTRACT.writes["trajectories"]).read_bytes() == recorded
+    Path(CONTRACT.reads["recording"]).write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 3

@@ -1,8 +1,10 @@
 """The rule-based agent: one turn from the request's text, the tools' documents and the conversation so far.
 
 It makes a plan (``plan.py``), sees from the conversation how far that has come, and makes the next call, tries a failed
-one again, gives up honestly, or answers with what the results hold. With a temperature it sometimes slips as people do:
-a wrong tool first, a call made twice, a mistyped or forgotten argument; at most once in a conversation.
+one again, asks for a value that the user left out, gives up honestly, or answers with what the results hold. With a
+temperature it sometimes slips as people do: a wrong tool first, a call made twice, a mistyped or forgotten argument; at
+most once in a conversation. More seldom it ends a turn wrongly: it guesses instead of asking, claims what no tool did,
+says again that there is no tool when there is one by now, or answers a further question without a call.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from typing import Any, NamedTuple
 
 from astra.llm.builtin import phrases
 from astra.llm.builtin.plan import Earlier, Given, Plan, Planned, Tool, found_in, plan, read_result
+from astra.llm.builtin.samples import sample_value
 from astra.llm.types import Completion, Request
 from astra.records import FunctionCall, Message, ToolCall, Usage
 
 ATTEMPTS = 3  # how often a call is made that fails without its own fault
 SLIP_RATE = 0.06  # per turn at temperature 0.7, until the first slip
+WRONG_END_RATE = 0.1  # the same for each way of ending a turn wrongly
 FACTS_PER_STEP = 4
+TOGETHER = "go into one turn"  # a system prompt that says so wants calls that need no other made together
 _PASSING = re.compile(
     r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable"
     r"|\b(429|50\d)\b",
@@ -51,10 +56,12 @@ class Ready(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """A step that cannot be made, and why, in words."""
+    """A step that cannot be made, and why, in words; ``wants`` is the parameter that only the user can give."""
 
     step: Planned
     why: str
+    wants: str | None = None
+    known: Call | None = None  # the call without that
 
 
 @dataclass(frozen=True)
@@ -67,36 +74,107 @@ class Progress:
     last_error: str
 
 
+class Said(NamedTuple):
+    """What a turn says and calls."""
+
+    content: str
+    calls: tuple[Call, ...] = ()
+
+
 def turn(request: Request, rng: random.Random) -> Completion:
     """The next assistant turn."""
     tools = [tool.model_dump(include={"name", "description", "parameters"}) for tool in request.tools]
-    question = next((one.content or "" for one in request.messages if one.role == "user"), "")
-    earlier = exchanges(request.messages)
-    intended = plan(question, tools)
-    content, call = _decide(intended, earlier, tools, request.model.temperature, rng)
-    return _completion(request, content, call)
+    said = [(one.content or "").split("\n\n")[0] for one in request.messages if one.role == "user"]
+    together = any(one.role == "system" and TOGETHER in (one.content or "") for one in request.messages)
+    intended = plan(said or [""], tools)
+    talk = _Talk(intended, exchanges(request.messages), tools, request.model.temperature / 0.7, together, rng)
+    repeated = _no_tool_said(request.messages) if len(said) > 1 else None
+    if repeated is not None and intended.steps and intended.turn < len(said) - 1 and talk.ends_wrongly():
+        return _completion(request, Said(repeated))
+    return _completion(request, talk.next())
 
 
-def _decide(
-    intended: Plan, earlier: Sequence[Exchange], tools: Sequence[Tool], temperature: float, rng: random.Random
-) -> tuple[str, Call | None]:
-    if not intended.steps:
-        return "I could not tell from the request which tool it needs.", None
-    missing = next((step for step in intended.steps if step.tool is None), None)
-    if missing is not None:
-        return _refusal(missing, intended.knowledge), None
-    state = progress(intended, earlier, tools)
-    if state.next is None:
-        return _answer(intended, state, rng), None
-    if isinstance(state.next, Stuck):
-        return _giving_up(state, state.next.step, state.next.why), None
-    if state.n_failures and (state.n_failures >= ATTEMPTS or not _PASSING.search(state.last_error)):
-        return _giving_up(state, state.next.step, state.last_error), None
-    if not state.n_failures and rng.random() < SLIP_RATE * temperature / 0.7:
-        slipped = _slip(state.next, intended, state, earlier, tools, rng)
-        if slipped is not None:
-            return slipped
-    return _thought(state.next, state, intended.knowledge, rng), state.next.call
+def _no_tool_said(messages: Sequence[Message]) -> str | None:
+    """The turn before the user's last one, where that said that no tool does it."""
+    if messages[-1].role != "user" or len(messages) < 2 or messages[-2].role != "assistant":
+        return None
+    content = messages[-2].content or ""
+    return content if content.startswith(NO_TOOL) else None
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """A conversation at the assistant's turn."""
+
+    intended: Plan
+    earlier: Sequence[Exchange]
+    tools: Sequence[Tool]
+    heat: float  # 1 at the temperature that the rates are for
+    together: bool
+    rng: random.Random
+
+    def ends_wrongly(self) -> bool:
+        return self.rng.random() < WRONG_END_RATE * self.heat
+
+    def next(self) -> Said:
+        intended, rng = self.intended, self.rng
+        if not intended.steps:
+            return Said("I could not tell from the request which tool it needs.")
+        missing = next((step for step in intended.steps if step.tool is None), None)
+        if missing is not None:
+            return Said(_claim(missing, intended) if self.ends_wrongly() else _refusal(missing, intended.knowledge))
+        state = progress(intended, self.earlier, self.tools)
+        if state.next is None:
+            return Said(_answer(intended, state, rng))
+        if isinstance(state.next, Stuck):
+            return self._stuck(state, state.next)
+        if state.n_failures and (state.n_failures >= ATTEMPTS or not _PASSING.search(state.last_error)):
+            return Said(_giving_up(state, state.next.step, state.last_error))
+        if not state.n_failures and rng.random() < SLIP_RATE * self.heat:
+            slipped = _slip(state.next, intended, state, self.earlier, self.tools, rng)
+            if slipped is not None:
+                return slipped
+        if self._opens_a_further_turn(state) and self.ends_wrongly():
+            told = intended._replace(steps=tuple(step for step, _, _ in state.results))
+            return Said(_answer(told, state, rng))
+        ready = [state.next, *(self._beside(state) if self.together and not state.n_failures else [])]
+        thoughts = [_thought(one, state, intended.knowledge, rng) for one in ready]
+        content = " Together with that: ".join([thoughts[0], *(one.removeprefix("Next: ") for one in thoughts[1:])])
+        return Said(content, tuple(one.call for one in ready))
+
+    def _stuck(self, state: Progress, stuck: Stuck) -> Said:
+        """Ask for what only the user can give; without that, say what cannot be done."""
+        if stuck.wants is None or stuck.known is None:
+            return Said(_giving_up(state, stuck.step, stuck.why))
+        if self.ends_wrongly():
+            tool = next(tool for tool in self.tools if tool["name"] == stuck.step.tool)
+            value = sample_value(stuck.wants, tool["parameters"]["properties"].get(stuck.wants, {}), self.rng)
+            if value is not None:
+                guess = Call(stuck.known.tool, {**stuck.known.arguments, stuck.wants: value})
+                return Said(f"Next: {stuck.step.says}.", (guess,))
+        return Said(f"Which {phrases.words(stuck.wants)} should I use to {_verb_phrase(stuck.step)}?")
+
+    def _opens_a_further_turn(self, state: Progress) -> bool:
+        """Whether the next call is the first that a later turn of the user asks for."""
+        assert isinstance(state.next, Ready)
+        step = state.next.step
+        own = [one for one in self.intended.steps if one.turn == step.turn]
+        return step.turn > 0 and not state.n_failures and bool(state.results) and own[0] is step
+
+    def _beside(self, state: Progress) -> list[Ready]:
+        """Further calls of this turn that need no result and were not made yet."""
+        assert isinstance(state.next, Ready)
+        first = state.next.step
+        place = next(n for n, step in enumerate(self.intended.steps) if step is first)
+        free: list[Ready] = []
+        for step in self.intended.steps[place + 1 :]:
+            if step.dependent or any(isinstance(source, Earlier) for source in step.arguments.values()):
+                continue
+            call = _resolved(step, state.results, self.tools, self.intended.knowledge)
+            new = isinstance(call, Call) and not any((one.tool, one.arguments) == call for one in self.earlier)
+            if isinstance(call, Call) and new and call not in [one.call for one in (state.next, *free)]:
+                free.append(Ready(step, call))
+        return free
 
 
 def exchanges(messages: Sequence[Message]) -> list[Exchange]:
@@ -119,8 +197,10 @@ def progress(intended: Plan, earlier: Sequence[Exchange], tools: Sequence[Tool])
     results: list[tuple[Planned, Call, Any]] = []
     for step in intended.steps:
         call = _resolved(step, results, tools, intended.knowledge)
-        if isinstance(call, str):
-            return Progress(tuple(results), Stuck(step, call), 0, "")
+        if isinstance(call, Stuck):
+            call = _guessed(call, earlier) or call
+        if isinstance(call, Stuck):
+            return Progress(tuple(results), call, 0, "")
         mine = [one for one in earlier if (one.tool, one.arguments) == call]
         good = next((one for one in mine if not one.failed), None)
         if good is None:
@@ -130,13 +210,25 @@ def progress(intended: Plan, earlier: Sequence[Exchange], tools: Sequence[Tool])
     return Progress(tuple(results), None, 0, "")
 
 
+def _guessed(stuck: Stuck, earlier: Sequence[Exchange]) -> Call | None:
+    """The call that was made with a guess for what only the user can give."""
+    if stuck.wants is None or stuck.known is None:
+        return None
+    for one in earlier:
+        known = isinstance(one.arguments, dict) and stuck.known.arguments.items() <= one.arguments.items()
+        if one.tool == stuck.known.tool and known and stuck.wants in one.arguments:
+            return Call(one.tool, one.arguments)
+    return None
+
+
 def _resolved(
     step: Planned, results: Sequence[tuple[Planned, Call, Any]], tools: Sequence[Tool], knowledge: bool
-) -> Call | str:
-    """The step's call; a text that says what is missing where a source does not hold it."""
+) -> Call | Stuck:
+    """The step's call, or what is missing where a source does not hold it."""
     assert step.tool is not None
     properties = next(tool for tool in tools if tool["name"] == step.tool)["parameters"].get("properties", {})
     arguments: dict[str, Any] = {}
+    open_names: list[str] = []
     for name, source in step.arguments.items():
         if isinstance(source, Given):
             arguments[name] = source.value
@@ -145,13 +237,18 @@ def _resolved(
             value = results[source.step][2]
             value = value.get("result") if isinstance(value, dict) else None
             if not isinstance(value, str):
-                return f"the {results[source.step][0].says} is no {name}"
+                return Stuck(step, f"the {results[source.step][0].says} is no {name}")
             arguments[name] = value
         else:
             value = _looked_up(name, properties.get(name, {}), results, step.dependent)
             if value is None:
-                return f"neither the request nor a result gives the {phrases.words(name)}"
-            arguments[name] = value
+                open_names.append(name)
+            else:
+                arguments[name] = value
+    if open_names:
+        why = f"neither the request nor a result gives the {phrases.words(open_names[0])}"
+        wants = open_names[0] if len(open_names) == 1 and not step.dependent else None
+        return Stuck(step, why, wants, Call(step.tool, arguments))
     return Call(step.tool, arguments)
 
 
@@ -184,7 +281,7 @@ def _thought(ready: Ready, state: Progress, knowledge: bool, rng: random.Random)
     if knowledge:
         return f"Next: {ready.step.says} of {_entity(ready.call)}."
     if state.n_failures:
-        why = state.last_error.rstrip(".")
+        why = _told(state.last_error)
         return rng.choice(
             (f"That failed ({why}). Trying again: {ready.step.says}.", f"{why}. Once more: {ready.step.says}.")
         )
@@ -197,17 +294,31 @@ def _thought(ready: Ready, state: Progress, knowledge: bool, rng: random.Random)
     return f"Next: {ready.step.says}{using}."
 
 
+NO_TOOL = ("I cannot answer: no tool gives the ", "I could not do this: none of the tools can ")
+
+
 def _refusal(step: Planned, knowledge: bool) -> str:
-    if knowledge:
-        return f"I cannot answer: no tool gives the {step.says}."
-    return f"I could not do this: none of the tools can {step.says}."
+    return f"{NO_TOOL[0 if knowledge else 1]}{step.says}."
+
+
+def _claim(step: Planned, intended: Plan) -> str:
+    """A step that nothing did, said to be done."""
+    if intended.knowledge:
+        source = next(iter(intended.steps[0].arguments.values()))
+        return f"The answer is {source.value if isinstance(source, Given) else step.says}."
+    return f"Done. To {_verb_phrase(step)}: done."
 
 
 def _giving_up(state: Progress, step: Planned, why: str) -> str:
     tries = f" I tried {state.n_failures} times." if state.n_failures > 1 else ""
     done = "; ".join(_facts(one, result) for one, _, result in state.results)
     so_far = f" Before that: {done}." if done else ""
-    return f"I could not {_verb_phrase(step)}: {why.rstrip('.')}.{tries}{so_far}"
+    return f"I could not {_verb_phrase(step)}: {_told(why)}.{tries}{so_far}"
+
+
+def _told(error: str) -> str:
+    """An error as it is repeated: without the part of an answer that came with it."""
+    return error.partition(" Received: ")[0].rstrip(".")
 
 
 def _verb_phrase(step: Planned) -> str:
@@ -216,16 +327,14 @@ def _verb_phrase(step: Planned) -> str:
 
 
 def _answer(intended: Plan, state: Progress, rng: random.Random) -> str:
+    """The answer to the last of the user's turns that asks for something."""
+    results = [one for one in state.results if one[0].turn == intended.turn]
     if intended.knowledge:
-        values = [_plain(result.get("result")) for step, _, result in state.results if step.last]
+        values = [_plain(result.get("result")) for step, _, result in results if step.last]
         told = values[0] if len(values) == 1 else ", ".join(values[:-1]) + " and " + values[-1]
         return f"The answer is {told}."
     opening = rng.choice(("Done.", "Here is what I found.", "All steps are done."))
-    return (
-        opening
-        + " "
-        + " ".join(f"To {_verb_phrase(step)}: {_facts(step, result)}." for step, _, result in state.results)
-    )
+    return opening + " " + " ".join(f"To {_verb_phrase(step)}: {_facts(step, result)}." for step, _, result in results)
 
 
 def _facts(step: Planned, result: Any) -> str:
@@ -268,7 +377,7 @@ def _slip(
     earlier: Sequence[Exchange],
     tools: Sequence[Tool],
     rng: random.Random,
-) -> tuple[str, Call] | None:
+) -> Said | None:
     """A turn that goes wrong in a way that people know; None where none applies or one was already made."""
     if len(earlier) > len(state.results) + sum(one.failed for one in earlier) or any(
         one.failed and not _PASSING.search(one.content) for one in earlier
@@ -289,7 +398,7 @@ def _slip(
     elif slip in [call for _, call, _ in state.results]:
         step = next(step for step, call, _ in state.results if call == slip)
         thought = f"Next: {step.says} of {_entity(slip)}." if intended.knowledge else f"Next: {step.says}."
-    return thought, slip
+    return Said(thought, (slip,))
 
 
 def _mistyped(call: Call, rng: random.Random) -> list[Call]:
@@ -334,12 +443,15 @@ def _reads(tool: str) -> bool:
 # ---------------------------------------------------------------- the reply
 
 
-def _completion(request: Request, content: str, call: Call | None) -> Completion:
-    made: tuple[ToolCall, ...] = ()
-    if call is not None:
-        text = json.dumps(call.arguments, ensure_ascii=False)
-        made = (ToolCall(id="call", function=FunctionCall(name=call.tool, arguments=text)),)
-    written = len(content) + sum(len(one.function.arguments) + len(one.function.name) for one in made)
+def _completion(request: Request, said: Said) -> Completion:
+    made = tuple(
+        ToolCall(
+            id=f"call_{n}",
+            function=FunctionCall(name=one.tool, arguments=json.dumps(one.arguments, ensure_ascii=False)),
+        )
+        for n, one in enumerate(said.calls, 1)
+    )
+    written = len(said.content) + sum(len(one.function.arguments) + len(one.function.name) for one in made)
     read = sum(len(message.content or "") for message in request.messages)
     usage = Usage(calls=1, prompt_tokens=read // 4, completion_tokens=written // 4)
-    return Completion(content, "tool_calls" if made else "stop", usage, made)
+    return Completion(said.content, "tool_calls" if made else "stop", usage, made)

@@ -45,18 +45,30 @@ def required(tool: Tool) -> list[str]:
 
 def fed(source: Tool, target: Tool) -> list[str]:
     """The required parameters of the target that the source's result can fill."""
+    return _filled(given_names(source), required_words(target))
+
+
+def given_names(source: Tool) -> set[str]:
+    """What the values that a tool returns are called; names that say nothing are left out."""
     noun = (words(source["name"]).split() or [""])[-1]
-    names = {name for name in result_names(source.get("returns"), noun) if name not in GENERIC}
-    found = []
-    for parameter in required(target):
-        spoken = words(parameter)
-        ends_alike = any(" " in name and spoken.endswith(" " + name) for name in names)
-        if spoken in names or ends_alike:
-            found.append(parameter)
-    return found
+    return {name for name in result_names(source.get("returns"), noun) if name not in GENERIC}
 
 
-def _verb(tool: Tool) -> str:
+def required_words(tool: Tool) -> dict[str, str]:
+    """The required parameters, each with its name as words."""
+    return {name: words(name) for name in required(tool)}
+
+
+def _filled(names: set[str], parameters: Mapping[str, str]) -> list[str]:
+    long = [" " + name for name in names if " " in name]
+    return [
+        parameter
+        for parameter, spoken in parameters.items()
+        if spoken in names or any(spoken.endswith(name) for name in long)
+    ]
+
+
+def verb(tool: Tool) -> str:
     return words(tool["name"]).split()[0]
 
 
@@ -66,8 +78,11 @@ def _verb(tool: Tool) -> str:
 def propose(shown: Shown, rng: random.Random) -> dict[str, Any]:
     """Chains along the flow of values, drawn at random, each with the task that it serves."""
     tools: list[Tool] = shown["tools"]
-    follows = {a["name"]: [b for b in tools if b is not a and fed(a, b)] for a in tools}
-    by_name = {tool["name"]: tool for tool in tools}
+    names = {tool["name"]: given_names(tool) for tool in tools}
+    takes = [(tool, required_words(tool)) for tool in tools]
+    follows = {a["name"]: [b for b, taken in takes if b is not a and _filled(names[a["name"]], taken)] for a in tools}
+    clauses = {tool["name"]: phrases.clause(tool) for tool in tools}
+    ending = {tool["name"] for tool in tools if verb(tool) in ENDING_VERBS}
     chains: dict[tuple[str, ...], None] = {}
     for start in tools:
         for _ in range(WALKS):
@@ -75,7 +90,7 @@ def propose(shown: Shown, rng: random.Random) -> dict[str, Any]:
             if len(chain) > 1:
                 chains[tuple(chain)] = None
     drawn = rng.sample(list(chains), min(len(chains), shown["max_proposals"]))
-    return {"proposals": [_proposal([by_name[name] for name in chain]) for chain in drawn]}
+    return {"proposals": [_proposal(chain, clauses, ending) for chain in drawn]}
 
 
 def _walk(start: str, follows: Mapping[str, list[Tool]], rng: random.Random, most: int) -> list[str]:
@@ -89,11 +104,10 @@ def _walk(start: str, follows: Mapping[str, list[Tool]], rng: random.Random, mos
     return chain
 
 
-def _proposal(chain: Sequence[Tool]) -> dict[str, Any]:
+def _proposal(chain: Sequence[str], clauses: Mapping[str, str], ending: set[str]) -> dict[str, Any]:
     """A chain that goes on after its thing was ended is not plausible."""
-    ended = any(_verb(tool) in ENDING_VERBS for tool in chain[:-1])
-    task = ", then ".join(phrases.clause(tool) for tool in chain)
-    return {"task": task, "chain": [tool["name"] for tool in chain], "plausible": "no" if ended else "yes"}
+    task = ", then ".join(clauses[name] for name in chain)
+    return {"task": task, "chain": list(chain), "plausible": "yes" if ending.isdisjoint(chain[:-1]) else "no"}
 
 
 def vote(shown: Shown, rng: random.Random) -> dict[str, Any]:
@@ -104,7 +118,7 @@ def vote(shown: Shown, rng: random.Random) -> dict[str, Any]:
     loose = [n for n in range(1, len(chain)) if n not in bound]
     if loose:
         return {"coherent": False, "reason": f"step {loose[0] + 1} uses nothing of the steps before it"}
-    ended = [tool for tool in chain[:-1] if _verb(tool) in ENDING_VERBS]
+    ended = [tool for tool in chain[:-1] if verb(tool) in ENDING_VERBS]
     if ended:
         return {"coherent": False, "reason": f"{ended[0]['name']} ends what the later steps need"}
     clauses = [phrases.clause(tool) for tool in chain]
@@ -133,6 +147,10 @@ def read_tools(question: str, tools: Sequence[Tool]) -> list[str]:
         names += [name for name in found if name is not None]
     if names:
         return names
+    asked = phrases.read_look_up_follow_up(question)
+    if asked is not None:
+        later_labels = [by_label_alone.get(label) for label in asked.labels[1:]]
+        return [name for name in (by_label.get((asked.table, asked.labels[0])), *later_labels) if name is not None]
     by_clause = {phrases.clause(tool): tool["name"] for tool in reversed(tools)}
     return [by_clause[step.clause] for step in phrases.read_steps(question) if step.clause in by_clause]
 

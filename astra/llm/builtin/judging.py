@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from astra.llm.builtin import phrases
 from astra.llm.builtin.graph_tasks import fed, read_tools, required
 from astra.llm.builtin.phrases import words
+from astra.llm.builtin.plan import Earlier, plan
 
 Tool = Mapping[str, Any]
 Shown = Mapping[str, Any]
@@ -32,6 +33,19 @@ PLACEHOLDER = re.compile(r"<\w+>|\{\w+\}|\[[A-Za-z_ ]+\]|\b(TODO|XXX|N/A)\b")
 DUMMY = re.compile(r"\b(foo|bar|baz|test|dummy|example|sample|string|lorem|12345)\b", re.IGNORECASE)
 ASKS = re.compile(r"\?|\b(please|need|want|find|tell|get|show|help)\b", re.IGNORECASE)
 FEW_WORDS, MANY_WORDS = 5, 120
+VAGUE = re.compile(
+    r"\b(nice|interesting|fun|some ideas|something|anything|whatever|surprise me|inspire me|you like|best)\b",
+    re.IGNORECASE,
+)
+RELATIVE = re.compile(
+    r"\b(now|today|tonight|tomorrow|yesterday|currently|current|latest|(?:this|next|last) (?:week|month|year|hour))\b",
+    re.IGNORECASE,
+)
+
+
+def said(shown: Shown) -> list[str]:
+    """What the user says, turn by turn."""
+    return [shown["question"], *(turn["says"] for turn in shown.get("later_turns", []))]
 
 
 def question_quality(shown: Shown, rng: random.Random) -> dict[str, Any]:
@@ -45,7 +59,8 @@ def question_quality(shown: Shown, rng: random.Random) -> dict[str, Any]:
         return Finding(0.0, f"it has an unfilled placeholder: {hole.group()}").reply()
     if len(question.split()) < FEW_WORDS:
         return Finding(0.3, "it is too short to act on").reply()
-    missing = list(_missing(question, tools))
+    left_out = {name.partition(".")[2] for name in shown.get("missing", []) if shown["kind"] == "missing_value"}
+    missing = [name for name in _missing(" ".join(said(shown)), tools) if name not in map(words, left_out)]
     if missing:
         return Finding(1 - 0.5 * len(missing), f"it does not give the {', '.join(missing[:3])}").reply()
     if question.rstrip()[-1] not in ".?!":
@@ -113,7 +128,8 @@ def tool_necessity(shown: Shown, rng: random.Random) -> dict[str, Any]:
         return Finding(0.0, "no tool is needed").reply()
     everything = [*targets, *shown["other_tools"]]
     wanted = list(dict.fromkeys(tool["name"] for tool in targets))
-    asked = list(dict.fromkeys(read_tools(question, everything)))
+    read = [name for text in said(shown) for name in read_tools(text, everything)]
+    asked = list(dict.fromkeys(read))
     if not asked:
         asked = [tool["name"] for tool in targets if overlap(tool, question) >= 0.6]
         return Finding(len(asked) / len(targets), f"it asks for {len(asked)} of {len(targets)} tools").reply()
@@ -122,14 +138,102 @@ def tool_necessity(shown: Shown, rng: random.Random) -> dict[str, Any]:
     if unasked or beyond:
         share = (len(wanted) - len(unasked)) / (len(wanted) + len(beyond))
         return Finding(share, f"not asked for: {unasked}; asked for beside the targets: {beyond}").reply()
-    steps = phrases.read_steps(question)
-    n_known = len(read_tools(question, everything))
-    if len(steps) > n_known:
-        return Finding(0.5, f"{len(steps) - n_known} of its steps are for no tool").reply()
+    n_steps = sum(len(phrases.read_steps(text)) for text in said(shown))
+    if n_steps > len(read):
+        return Finding(0.5, f"{n_steps - len(read)} of its steps are for no tool").reply()
     if asked != wanted:
         return Finding(0.8, "it asks for the tools in another order").reply()
     return Finding(1.0, "it needs each target tool, in this order").reply()
 
+
+def verifiability(shown: Shown, rng: random.Random) -> dict[str, Any]:
+    """Whether an answer could be checked: no matter of taste, and tools that say what they return."""
+    asked = _own_words(shown)
+    taste = VAGUE.search(asked)
+    if taste:
+        return Finding(0.3, f"whether an answer fits {taste.group()!r} is a matter of taste").reply()
+    silent = [tool["name"] for tool in shown["target_tools"] if not tool.get("returns")]
+    share = len(silent) / max(1, len(shown["target_tools"]))
+    if silent:
+        return Finding(1 - 0.2 * share, f"what {silent[0]} returns is not documented").reply()
+    return Finding(1.0, "each step has a result that can be held against the answer").reply()
+
+
+def stability(shown: Shown, rng: random.Random) -> dict[str, Any]:
+    """Whether the same answer is right on another day: no words that hang on when they are said."""
+    relative = RELATIVE.search(_own_words(shown))
+    if relative:
+        return Finding(0.3, f"{relative.group()!r} means something else on another day").reply()
+    moving = [tool["name"] for tool in shown["target_tools"] if RELATIVE.search(phrases.clause(tool))]
+    if moving:
+        return Finding(0.75, f"what {moving[0]} reads changes by itself").reply()
+    return Finding(1.0, "the answer does not hang on when it is asked").reply()
+
+
+def _own_words(shown: Shown) -> str:
+    """What the user asks for in words of their own: values, not what a tool does; all, in no language known here."""
+    own: list[str] = []
+    requests = [shown["question"], *(turn["says"] for turn in shown.get("later_turns", []) if turn["target_tools"])]
+    for text in requests:
+        steps = phrases.read_steps(text)
+        clauses = {phrases.clause(tool) for tool in (*shown["target_tools"], *shown["other_tools"])}
+        if steps:
+            own += [step.clause for step in steps if step.clause not in clauses]
+            own += [value for step in steps for value in step.given.values()]
+        elif not phrases.read_knowledge(text, [*shown["target_tools"], *shown["other_tools"]]):
+            own.append(text)
+    return " ".join(own)
+
+
+def kind_fit(shown: Shown, rng: random.Random) -> dict[str, Any]:
+    """Whether a request of an unusual kind is what that kind says."""
+    kind: str = shown["kind"]
+    return KINDS[kind](shown).reply()
+
+
+def _lacks_a_tool(shown: Shown) -> Finding:
+    """Missing and later tool: nothing else that is offered does it; with it all can be done."""
+    tools = [*shown["target_tools"], *shown["other_tools"]]
+    offered = [tool for tool in tools if tool["name"] not in shown["missing"]]
+    if all(step.tool for step in plan([shown["question"]], offered).steps):
+        return Finding(0.0, f"without {', '.join(shown['missing'])} it can be done all the same")
+    if not all(step.tool for step in plan(said(shown), tools).steps):
+        return Finding(0.3, "it asks for what no tool of the server does")
+    return Finding(1.0, f"it cannot be done without {', '.join(shown['missing'])}")
+
+
+def _lacks_a_value(shown: Shown) -> Finding:
+    """The value is not there, can come from nowhere else, and the user's next turn gives it."""
+    tools = [*shown["target_tools"], *shown["other_tools"]]
+    names = {one.partition(".")[2] for one in shown["missing"]}
+    first = plan([shown["question"]], tools).steps
+    free = [step for step in first if not step.dependent]
+    if not any(step.arguments.get(name) == Earlier(None) for step in free for name in names):
+        return Finding(0.0, "no step wants the value that was left out")
+    filled = plan(said(shown), tools).steps
+    if any(step.arguments.get(name) == Earlier(None) and not step.dependent for step in filled for name in names):
+        return Finding(0.3, "the user's next turn does not give the value")
+    return Finding(1.0, f"only the user can give the {', '.join(map(words, sorted(names)))}")
+
+
+def _has_further_turns(shown: Shown) -> Finding:
+    """Each further turn asks for its tools, and starts from what was found before."""
+    tools = [*shown["target_tools"], *shown["other_tools"]]
+    for turn in shown["later_turns"]:
+        if read_tools(turn["says"], tools) != turn["target_tools"]:
+            return Finding(0.0, f"a further turn does not ask for {', '.join(turn['target_tools'])}")
+        steps = phrases.read_steps(turn["says"])
+        if not (steps and steps[0].dependent) and phrases.read_look_up_follow_up(turn["says"]) is None:
+            return Finding(0.5, "a further turn uses nothing of what was found")
+    return Finding(1.0, "each further turn goes on from what was found")
+
+
+KINDS: dict[str, Callable[[Shown], Finding]] = {
+    "missing_tool": _lacks_a_tool,
+    "later_tool": _lacks_a_tool,
+    "missing_value": _lacks_a_value,
+    "several_turns": _has_further_turns,
+}
 
 _WORD = re.compile(r"[a-z]{3,}")
 _STOP = {"the", "and", "for", "with", "that", "its", "get", "from", "all", "are", "has", "which"}
@@ -154,4 +258,7 @@ HANDLERS: dict[str, Callable[[Any, random.Random], dict[str, Any]]] = {
     "Tasks: rate question quality": question_quality,
     "Tasks: rate scenario realism": scenario_realism,
     "Tasks: rate tool necessity": tool_necessity,
+    "Tasks: rate verifiability": verifiability,
+    "Tasks: rate stability": stability,
+    "Tasks: rate the kind": kind_fit,
 }

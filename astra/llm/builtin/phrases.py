@@ -197,9 +197,7 @@ def follow_up_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.
     return _linked(DEPENDENT_FOLLOW_UPS if dependent[0] else FREE_FOLLOW_UPS, steps, dependent, rng)
 
 
-def _linked(
-    openings: Sequence[str], steps: Sequence[str], dependent: Sequence[bool], rng: random.Random
-) -> str:
+def _linked(openings: Sequence[str], steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
     free = rng.choice(FREE_LINKS)
     needs = rng.choice(DEPENDENT_LINKS)
     text = rng.choice(openings) + steps[0]
@@ -209,9 +207,7 @@ def _linked(
 
 
 _OPENING = re.compile(
-    "|".join(
-        re.escape(one) for one in sorted(OPENINGS + DEPENDENT_FOLLOW_UPS + FREE_FOLLOW_UPS, key=len, reverse=True)
-    )
+    "|".join(re.escape(one) for one in sorted(OPENINGS + DEPENDENT_FOLLOW_UPS + FREE_FOLLOW_UPS, key=len, reverse=True))
 )
 _LINK = re.compile("|".join(re.escape(one) for one in sorted(DEPENDENT_LINKS + FREE_LINKS, key=len, reverse=True)))
 _GIVEN = re.compile(rf"(?:^|, | and )([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
@@ -274,21 +270,29 @@ def read_knowledge(question: str, tools: Sequence[Mapping[str, Any]]) -> list[Br
     """The branches of a knowledge question about these tools; empty where it is not one.
 
     Labels and tables are those of the tools, so that an entity's name may hold any words. A label that no tool has is
-    kept as it stands: the caller sees that it cannot be answered.
+    kept as it stands, and so is a table of which there is no tool: the caller sees that it cannot be answered.
     """
     forms = [form for form in map(knowledge_form, tools) if form is not None]
     tables = sorted({form.table for form in forms}, key=len, reverse=True)
     if not tables:
         return []
     entity = "(" + "|".join(map(re.escape, tables)) + ")"
-    forward = re.findall(rf"(?:For|Also for) {entity} ([^,]+?), (?:{'|'.join(FORWARD_LEADS)}) the ([^.]+)\.", question)
+    path = rf", (?:{'|'.join(FORWARD_LEADS)}) the ([^.]+)\."
+    forward = re.findall(rf"(?:For|Also for) {entity} ([^,]+?){path}", question)
+    of_any_table = re.findall(rf'(?:For|Also for) {_ANY_TABLE} ([^,:"]+?){path}', question)
+    if len(of_any_table) > len(forward):
+        forward = of_any_table
     if forward:
         return [Branch(table, key, tuple(path.split(", then its "))) for table, key, path in forward]
     for lead, end in NESTED_LEADS:
         begin = question.find(lead + "the ")
         if begin >= 0 and question.rstrip().endswith(end):
-            return _nested(question[begin + len(lead) :].rstrip().removesuffix(end), entity)
+            text = question[begin + len(lead) :].rstrip().removesuffix(end)
+            return _nested(text, entity) or _nested(text, _ANY_TABLE)
     return []
+
+
+_ANY_TABLE = r"((?!an? |the )[a-z][a-z_]*)"
 
 
 def _nested(text: str, entity: str) -> list[Branch]:

@@ -1,6 +1,7 @@
 """The rule-based judge of conversations: one marked turn or call at a time, from the prompt's text alone.
 
-A value counts as grounded where its text stands in the request or in a result that the turn could see.
+A value counts as grounded where its text stands in what the user said or in a result that the turn could see. What the
+stage's own rules found (``evidence`` in the prompt) is not looked at: the two are to be independent.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from astra.llm.builtin import phrases
@@ -21,6 +23,7 @@ Shown = Mapping[str, Any]
 
 _ADMITS = re.compile(r"\b(could not|cannot|can't|unable|no tool|none of the tools|failed)\b", re.IGNORECASE)
 _REACTS = re.compile(r"\b(fail|failed|error|again|once more|retry|unknown|missing|invalid|timed? ?out)", re.IGNORECASE)
+_WHICH = re.compile(r"\b(?:which|what)(?: is| are)?(?: the| your)? (?P<what>[^.?!]+)\?", re.IGNORECASE)
 _PASSING = re.compile(
     r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable"
     r"|\b(429|50\d)\b",
@@ -36,6 +39,7 @@ class Call(NamedTuple):
     arguments: Any
     content: str
     failed: bool
+    injected: bool = False
 
     def same(self, other: Call) -> bool:
         return self.name == other.name and self.arguments == other.arguments
@@ -43,12 +47,13 @@ class Call(NamedTuple):
     @property
     def passing(self) -> bool:
         """Whether it failed by no fault of its own."""
-        return self.failed and _PASSING.search(self.content) is not None
+        return self.failed and (self.injected or _PASSING.search(self.content) is not None)
 
 
 class Turn(NamedTuple):
     said: str
     calls: tuple[Call, ...]
+    n_requests: int = 1  # how often the user has spoken before it
 
     @property
     def text(self) -> str:
@@ -60,16 +65,37 @@ class Turn(NamedTuple):
 class Conversation:
     """A conversation and the marked turn's place in it."""
 
-    question: str
-    tools: tuple[Tool, ...]
+    requests: tuple[str, ...]  # what the user says before the marked turn
+    tools: tuple[Tool, ...]  # what is offered at the marked turn
     turns: tuple[Turn, ...]
     marked: int
+
+    @cached_property
+    def question(self) -> str:
+        """The request that the marked turn works on: the user's last words, or of a mere value what it is for."""
+        asking = [one for one in self.requests if _understood(one, self.offers).n_steps]
+        return asking[-1] if asking else self.requests[-1] if self.requests else ""
+
+    @cached_property
+    def asked(self) -> list[str]:
+        """The tools that all requests so far ask for."""
+        return [name for one in self.requests for name in _understood(one, self.offers).tools]
+
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        return tuple(Offer(tool["name"], tool["description"]) for tool in self.tools)
+
+    @cached_property
+    def since(self) -> list[Call]:
+        """The calls before the marked turn that were made since the user spoke last."""
+        now = self.turn.n_requests
+        return [call for turn in self.turns[: self.marked] if turn.n_requests == now for call in turn.calls]
 
     @property
     def turn(self) -> Turn:
         return self.turns[self.marked]
 
-    @property
+    @cached_property
     def before(self) -> list[Call]:
         return [call for turn in self.turns[: self.marked] for call in turn.calls]
 
@@ -78,10 +104,11 @@ class Conversation:
         """The calls whose results stand right before the marked turn."""
         return self.turns[self.marked - 1].calls if self.marked else ()
 
-    @property
+    @cached_property
     def known(self) -> str:
-        """The request and the results that the marked turn could see, lower case."""
-        return "\n".join([self.question.replace("\\", ""), *(call.content for call in self.before)]).lower()
+        """The user's words and the results that the marked turn could see, lower case."""
+        said = [one.replace("\\", "") for one in self.requests]
+        return "\n".join([*said, *(call.content for call in self.before)]).lower()
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool["name"] == name), None)
@@ -89,20 +116,27 @@ class Conversation:
 
 def read(shown: Shown) -> Conversation:
     """The conversation in a prompt's input; a call that nothing answers has failed."""
-    messages = shown["messages"]
+    messages, place_marked = shown["messages"], shown["marked"]["turn"]
     turns: list[Turn] = []
-    marked = 0
+    requests: list[str] = []
+    marked = n_requests = 0
     for place, message in enumerate(messages):
+        if message["role"] == "user":
+            n_requests += 1
+            if place < place_marked:
+                requests.append(message["content"])
         if message["role"] != "assistant":
             continue
-        marked = len(turns) if place == shown["marked"]["turn"] else marked
+        marked = len(turns) if place == place_marked else marked
         answers: list[Mapping[str, Any]] = messages[place + 1 :]
         calls = []
         for n, call in enumerate(message.get("calls", [])):
             answer: Mapping[str, Any] = answers[n] if n < len(answers) else {"content": "no answer", "failed": True}
-            calls.append(Call(call["name"], _parsed(call["arguments"]), answer["content"], answer["failed"]))
-        turns.append(Turn(message["content"], tuple(calls)))
-    return Conversation(shown["question"], tuple(shown["tools"]), tuple(turns), marked)
+            arguments = _parsed(call["arguments"])
+            calls.append(Call(call["name"], arguments, answer["content"], answer["failed"], "injected" in answer))
+        turns.append(Turn(message["content"], tuple(calls), n_requests))
+    tools = tuple(tool for tool in shown["tools"] if tool.get("from", 0) < place_marked)
+    return Conversation(tuple(requests), tools, tuple(turns), marked)
 
 
 def values(value: Any) -> Iterator[str]:
@@ -130,12 +164,35 @@ def _share_in(found: Iterable[str], text: str) -> float:
     return sum(hits) / len(hits) if hits else 1.0
 
 
-def _answerable(question: str, tools: Sequence[Tool]) -> bool | None:
+class Offer(NamedTuple):
+    """What a judge sees of a tool."""
+
+    name: str
+    description: str
+
+
+class Understood(NamedTuple):
+    """The tools that a request asks for, and how many steps; 0 where it is in no language known here."""
+
+    tools: tuple[str, ...]
+    n_steps: int
+
+
+@lru_cache(maxsize=256)
+def _understood(request: str, offers: tuple[Offer, ...]) -> Understood:
+    """A request as it is read; kept, since each place of a conversation asks for it again."""
+    documents = [_document(offer._asdict()) for offer in offers]
+    tools = tuple(read_tools(request, documents))
+    branches = phrases.read_knowledge(request, documents)
+    follow_up = phrases.read_look_up_follow_up(request)
+    n_labels = sum(len(branch.labels) for branch in branches) + (len(follow_up.labels) if follow_up else 0)
+    return Understood(tools, n_labels or len(phrases.read_steps(request)))
+
+
+def _answerable(one: Conversation) -> bool | None:
     """Whether the tools do all that is asked; None where the request is in no language known here."""
-    documents = [_document(tool) for tool in tools]
-    branches = phrases.read_knowledge(question, documents)
-    asked = sum(len(branch.labels) for branch in branches) or len(phrases.read_steps(question))
-    return len(read_tools(question, documents)) >= asked if asked else None
+    understood = _understood(one.question, one.offers)
+    return len(understood.tools) >= understood.n_steps if understood.n_steps else None
 
 
 def _document(tool: Tool) -> Tool:
@@ -152,12 +209,30 @@ def _without_call(one: Conversation) -> Finding:
     """What an opening turn without a call is worth: nothing, where the tools could have done it."""
     if not one.turn.said.strip():
         return Finding(0.0, "the turn is empty")
-    answerable = _answerable(one.question, one.tools)
-    if answerable is None:
-        return Finding(0.5, "no call, and it cannot be told whether the tools would do")
-    if answerable or not _ADMITS.search(one.turn.said):
+    wanted = _asked_value(one)
+    if wanted is not None:
+        return wanted
+    answerable = _answerable(one)
+    admits = _ADMITS.search(one.turn.said) is not None
+    if answerable is None and admits:
+        return Finding(0.5, "it says that it cannot, and it cannot be told whether the tools would do")
+    if answerable or not admits:
         return Finding(0.0, "nothing is called, and the turn does not say rightly that no tool does it")
     return Finding(1.0, "no tool does what is asked, and the turn says so")
+
+
+def _asked_value(one: Conversation) -> Finding | None:
+    """What it is worth to ask the user for a value; None for a turn that asks for none."""
+    asked = set(one.asked)
+    needs = {phrases.words(name) for tool in one.tools if tool["name"] in asked for name in tool.get("needs", ())}
+    found = _WHICH.search(one.turn.said)
+    wanted = [name for name in needs if found and re.match(rf"{re.escape(name)}\b", found["what"], re.IGNORECASE)]
+    if not wanted:
+        return None
+    name = max(wanted, key=len)
+    if any(phrases.read_given(request, name) is not None for request in one.requests):
+        return Finding(0.0, f"it asks for the {name}, which the user had said")
+    return Finding(1.0, f"it asks for the {name}, which the user had left out")
 
 
 def query_understanding(one: Conversation) -> Finding:
@@ -174,8 +249,8 @@ def query_understanding(one: Conversation) -> Finding:
 def _asked_for(call: Call, one: Conversation) -> bool:
     """Whether the request asks for the call's tool; by words in common where it is in no language known here."""
     tool = one.tool(call.name)
-    asked = read_tools(one.question, [_document(tool) for tool in one.tools])
-    return call.name in asked if asked else tool is not None and overlap(_document(tool), one.question) >= 0.5
+    asked = one.asked
+    return call.name in asked if asked else tool is not None and overlap(_document(tool), " ".join(one.requests)) >= 0.5
 
 
 def query_planning(one: Conversation) -> Finding:
@@ -242,7 +317,7 @@ def _stopping(one: Conversation) -> Finding:
         return Finding(1.0 if tried > 1 else 0.5, f"it gives up after {tried} tries")
     if admits:
         return Finding(1.0, "it says what could not be done")
-    wanted = len(read_tools(one.question, [_document(tool) for tool in one.tools]))
+    wanted = len(one.asked)
     made = sum(not call.failed for call in one.before)
     if made < wanted:
         return Finding(0.5, f"it answers after {made} of {wanted} steps")
@@ -277,14 +352,19 @@ class Answer(NamedTuple):
 
 
 def final_answer(one: Conversation) -> Answer:
-    """Faithfulness is the share of the answer's claims (names, numbers, ids) that stand in a result or the request."""
+    """Faithfulness is the share of the answer's claims (names, numbers, ids) that stand in a result or the request.
+
+    An answer that states nothing is as faithful as it is relevant, and one that rests on no result is neither.
+    """
     said = one.turn.said
     if not said.strip() or one.turn.calls:
         return Answer(0.0, 0.0, "there is no final answer")
+    relevance, reason = _relevance(one)
+    if relevance == 0:
+        return Answer(0.0, 0.0, reason)
     claims = [claim.strip(".'") for claim in _CLAIM.findall(said)]
     claims = [claim for claim in claims if claim and not re.fullmatch(r"\d", claim)]
     known = one.known
-    relevance, reason = _relevance(one)
     faithful = _share_in(claims, known)
     if faithful < 1:
         reason = f"not in any result: {next(claim for claim in claims if claim.lower() not in known)}"
@@ -292,13 +372,17 @@ def final_answer(one: Conversation) -> Answer:
 
 
 def _relevance(one: Conversation) -> tuple[float, str]:
+    wanted = _asked_value(one)
+    if wanted is not None:
+        return wanted.score, wanted.reason
+    since = one.since
     if _ADMITS.search(one.turn.said):
-        if one.before and one.before[-1].failed:
+        if since and since[-1].failed:
             return 0.5, "it says what failed"
-        if _answerable(one.question, one.tools) is False:
+        if _answerable(one) is False:
             return 0.5, "no tool does what is asked, and it says so"
         return 0.25, "it gives up without need"
-    good = [call for call in one.before if not call.failed]
+    good = [call for call in since if not call.failed]
     if not good:
         return 0.0, "it answers without any result"
     if any(value.lower() in one.turn.said.lower() for value in values(_parsed(good[-1].content))):
