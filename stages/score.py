@@ -4,13 +4,34 @@ data/tasks, data/trajectories -> data/score/scorecards.jsonl
 
 QU and QP look at the first assistant turn, TCU and TCP at each turn that follows tool results, TC at each call, FA at
 the last turn; TCS is counted: the share of calls that succeeded. A dimension is the mean of its verdicts, the overall
-score the mean of the dimensions that apply.
+score the mean of the dimensions that apply; those that do not are named with the reason (``not_applicable``).
+
+Rules come first (``astra.evidence``), a judge says the rest. What the rules found stands in the judge's prompt and,
+with its place, on the scorecard, and it caps what the judge may give, never the other way round:
+
+    evidence                                                       caps              at (of ``score.caps``)
+    a value or a tool that was invented                            QP, TCP, TC       invented
+    a value guessed that the request is known to leave out         QU, QP, TCP, TC   invented; FA as below
+    words or a small number of a required argument, not found      QP, TCP, TC       unsourced
+    a call repeated that had been answered, with the same result   QP, TCP, TC       repeated
+    facts of the answer that stand nowhere                         FA                (1 + share of facts found) / 2
+
+QP and TCP judge a whole turn: their cap is the mean of its calls' caps. FA is the mean of relevance and faithfulness;
+faithfulness is at most the share of facts found, and at most ``invented`` where a guess is behind it. Where a cap is 0
+the judge is not asked. A judge that fails stays a failure whatever the rules found. Other evidence (a state asked for
+again, a failed call tried again) is for the judge to weigh.
 
 Departures: the authors' code counts a judge that fails as 1.0 and a failed call as 0.5. Here a dimension that could not
-be judged makes the trajectory a reject with the reason, a failed call counts 0, and above ``max_unjudged`` the stage
-fails. A conversation without tool results has no TCU and TCP, and one without calls no TCS and TC.
+be judged makes the trajectory a reject with the reason, and above ``max_unjudged`` the stage fails. A failed call
+counts 0 in TCS, even where the failure was injected (the reason says so); nothing else holds that against the agent. A
+conversation without tool results has no TCU and TCP, and one without calls no TCS and TC. The paper has one user turn;
+with several, QU and QP look at each turn that follows a user's, FA at each that ends such a part, and the lowest
+counts: a conversation is as good as its weakest part.
 
     python -m stages.score
+    python -m stages.score --rejudge    then: dvc commit -f score
+
+The second asks again only where a kept reply gave no verdict; all other verdicts come from the kept replies.
 """
 
 from __future__ import annotations
@@ -24,10 +45,13 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from astra.evidence import Findings, exchanges, gather
+from astra.evidence.caps import Caps, Rule, cap_of_answer, cap_of_calls, cap_of_understanding
+from astra.evidence.transcript import shown
 from astra.judge import Judge, JudgeFailed, Question
 from astra.llm import EndpointUnavailable, ModelParams, Models, Settings
 from astra.prompts import render
-from astra.records import Message, Reject, Scorecard, Section, Task, Trajectory, Verdict, canonical, content_id
+from astra.records import Evidence, Reject, Scorecard, Section, Task, Trajectory, Verdict, canonical, content_id
 from astra.stage import Contract, Run, StageError, write_records
 
 Dimension = Literal["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
@@ -35,9 +59,13 @@ Dimension = Literal["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
 
 class Params(Section):
     dimensions: list[Dimension] = Field(min_length=1, description="Which dimensions count (paper: all seven).")
+    caps: Caps
     reasks: int = Field(ge=0, le=5, description="How often an unusable reply is asked for again.")
     votes: int = Field(ge=1, le=9, description="Judgements per question, averaged; their spread is in the metrics.")
     max_unjudged: float = Field(ge=0, le=1, description="Share of trajectories without a verdict that fails the stage.")
+    max_shown: int = Field(
+        ge=200, description="Characters of one message or result that a judge reads; rules read all."
+    )
 
 
 CONTRACT = Contract(
@@ -50,6 +78,11 @@ CONTRACT = Contract(
 )
 
 KEYS: dict[Dimension, tuple[str, ...]] = {"FA": ("relevance", "faithfulness")}
+PER_REQUEST: tuple[Dimension, ...] = ("QU", "QP", "FA")  # asked once for each turn of the user
+NO_RESULT = "no turn follows a tool result"
+NO_CALL = "no call was made"
+NOT_APPLICABLE: dict[Dimension, str] = {"TCU": NO_RESULT, "TCP": NO_RESULT, "TCS": NO_CALL, "TC": NO_CALL}
+MAX_LINES, MAX_LINE = 6, 200  # of evidence in a prompt
 
 
 class Place(NamedTuple):
@@ -60,155 +93,250 @@ class Place(NamedTuple):
     call: int | None = None
 
 
-def places(trajectory: Trajectory, dimensions: Sequence[Dimension]) -> Iterator[Place]:
+def places(trajectory: Trajectory, dimensions: Sequence[Dimension]) -> list[Place]:
     """Everything that has to be judged in a trajectory, in a stable order."""
-    turns = [place for place, one in enumerate(trajectory.messages) if one.role == "assistant"]
-    after = [place for place in turns if trajectory.messages[place - 1].role == "tool"]
+    messages = trajectory.messages
+    turns = [place for place, one in enumerate(messages) if one.role == "assistant"]
+    first = [place for place in turns if place == turns[0] or messages[place - 1].role == "user"]
+    after = [place for place in turns if messages[place - 1].role == "tool"]
+    ends = [place for place in turns if place == turns[-1] or messages[place + 1].role == "user"]
+    calls = [(place, number) for place in turns for number, _ in enumerate(messages[place].tool_calls)]
     asked: dict[Dimension, list[Place]] = {
-        "QU": [Place("QU", turns[0])],
-        "QP": [Place("QP", turns[0])],
+        "QU": [Place("QU", place) for place in first],
+        "QP": [Place("QP", place) for place in first],
         "TCU": [Place("TCU", place) for place in after],
         "TCP": [Place("TCP", place) for place in after],
-        "TC": [
-            Place("TC", place, number)
-            for place in turns
-            for number, _ in enumerate(trajectory.messages[place].tool_calls)
-        ],
-        "FA": [Place("FA", turns[-1])],
+        "TC": [Place("TC", *call) for call in calls],
+        "FA": [Place("FA", place) for place in ends],
         "TCS": [],
     }
-    for dimension in dimensions:
-        yield from asked[dimension]
+    return [place for dimension in dimensions for place in asked[dimension]]
 
 
-def shown(trajectory: Trajectory, question: str) -> dict[str, Any]:
-    """The conversation as the judge reads it."""
-    return {
-        "question": question,
-        "tools": [{"name": tool.name, "description": tool.description} for tool in trajectory.tools],
-        "messages": [_line(message) for message in trajectory.messages if message.role != "system"],
-    }
+# ---------------------------------------------------------------- what the judge reads
 
 
-def _line(message: Message) -> dict[str, Any]:
-    line: dict[str, Any] = {"role": message.role, "content": message.content or ""}
-    if message.tool_calls:
-        calls = [call.function for call in message.tool_calls]
-        line["calls"] = [{"name": call.name, "arguments": call.arguments} for call in calls]
-    if message.role == "tool":
-        line["failed"] = message.is_error
-    return line
+@dataclass(frozen=True)
+class Brief:
+    """What the stage keeps of a task: how the request was made unusual, if it was."""
+
+    kind: str = "plain"
+    missing: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The parameter that the first request leaves out, by its tool."""
+        if self.kind != "missing_value":
+            return {}
+        return {tool: parameter for tool, _, parameter in (one.rpartition(".") for one in self.missing)}
+
+    def said(self, trajectory: Trajectory) -> Iterator[str]:
+        """The same for a judge: what the right end is depends on it."""
+        for tool, parameter in self.left_out.items():
+            yield f"the first request leaves out the {parameter} for {tool}: to ask for it is right, to guess is wrong"
+        late = {tool.name for one in trajectory.late for tool in one.tools}
+        never = [name for name in trajectory.withheld if name not in late]
+        if never:
+            yield f"the request needs {', '.join(never)}, which is never offered: to say so is right"
+        if late:
+            yield f"the request needs {', '.join(sorted(late))}, offered only from a later message on"
 
 
-def to_question(place: Place, conversation: dict[str, Any], offset: int) -> Question:
-    """The prompt for one place; ``offset`` is how many system messages were left out before it."""
-    mark = {"turn": place.message - offset} | ({"call": place.call} if place.call is not None else {})
-    text = render(f"score/{place.dimension}", input=canonical({**conversation, "marked": mark}))
+def to_question(place: Place, conversation: dict[str, Any], n_system: int, lines: Sequence[str]) -> Question:
+    """The prompt for one place. ``lines`` is the evidence there; ``n_system`` is how many messages were left out."""
+    marked = {"turn": place.message - n_system} | ({"call": place.call} if place.call is not None else {})
+    evidence = {"evidence": [line[:MAX_LINE] for line in lines[:MAX_LINES]]} if lines else {}
+    text = render(f"score/{place.dimension}", input=canonical({**conversation, "marked": marked, **evidence}))
     return Question(text, KEYS.get(place.dimension, ("score",)))
 
 
+# ---------------------------------------------------------------- what the rules say
+
+
+def ruled(place: Place, n_calls: int, found: Findings, caps: Caps) -> Rule | None:
+    """What the rules say about a place; None where they leave all to the judge."""
+    if place.dimension == "FA":
+        return cap_of_answer(found, caps, place.message)
+    if place.dimension == "QU":
+        return cap_of_understanding(found, caps, place.message)
+    if place.dimension == "TC":
+        return cap_of_calls(found, caps, place.message, 1, place.call)
+    return cap_of_calls(found, caps, place.message, n_calls) if place.dimension in ("QP", "TCP") else None
+
+
+def combined(rule: Rule | None, verdict: Verdict) -> Verdict:
+    """The judge's verdict under the rule's cap."""
+    if rule is None or verdict.score is None or verdict.score <= rule.cap:
+        return verdict
+    return Verdict(score=rule.cap, reason=f"rule: {rule.reason} (the judge: {verdict.score:g}, {verdict.reason})")
+
+
 def call_status(trajectory: Trajectory) -> Verdict | None:
-    """TCS: the share of calls that succeeded; None without calls."""
-    results = [message for message in trajectory.messages if message.role == "tool"]
-    if not results:
+    """TCS: the share of calls that succeeded; None without calls. One that the conversation left unanswered did not."""
+    calls = exchanges(trajectory.messages)
+    if not calls:
         return None
-    succeeded = sum(not message.is_error for message in results)
-    return Verdict(score=succeeded / len(results), reason=f"{succeeded} of {len(results)} calls succeeded")
+    failed = [one for one in calls if not one.succeeded]
+    named = [
+        one.name + (f" ({one.answer.fault} injected)" if one.answer is not None and one.answer.fault else "")
+        for one in failed[:4]
+    ]
+    n_good = len(calls) - len(failed)
+    reason = f"{n_good} of {len(calls)} calls succeeded" + (f"; failed: {', '.join(named)}" if named else "")
+    return Verdict(score=n_good / len(calls), reason=reason)
+
+
+# ---------------------------------------------------------------- scorecards
 
 
 class Unjudged(Exception):
-    """A dimension of a trajectory without a verdict."""
+    """A trajectory without a score: a dimension without a verdict, or none that applies."""
 
-    def __init__(self, dimension: Dimension, failure: JudgeFailed) -> None:
-        super().__init__(f"{dimension}: {failure}")
-        self.reason = f"unjudged_{dimension.lower()}"
-        self.detail = str(failure)[:500]
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail[:500]
+
+
+Outcome = Verdict | JudgeFailed
 
 
 def to_scorecard(
-    trajectory: Trajectory, dimensions: Sequence[Dimension], judged: Sequence[tuple[Place, Verdict | JudgeFailed]]
+    trajectory: Trajectory,
+    dimensions: Sequence[Dimension],
+    judged: Mapping[Place, Outcome],
+    evidence: Sequence[Evidence],
 ) -> Scorecard:
     """The scorecard of a trajectory. Raises Unjudged: a missing verdict is never a number."""
     found: dict[str, Verdict] = {}
+    not_applicable: dict[str, str] = {}
     for dimension in dimensions:
-        verdicts: list[Verdict] = []
-        for place, outcome in judged:
+        verdicts: dict[Place, Verdict] = {}
+        for place, outcome in judged.items():
             if place.dimension == dimension:
                 if isinstance(outcome, JudgeFailed):
-                    raise Unjudged(dimension, outcome)
-                verdicts.append(outcome)
-        status = call_status(trajectory) if dimension == "TCS" else None
-        verdicts += [status] if status else []
-        if verdicts:
-            scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-            worst = min(verdicts, key=lambda one: one.score if one.score is not None else 1.0)
-            found[dimension] = Verdict(score=fmean(scores), reason=worst.reason)
+                    raise Unjudged(f"unjudged_{dimension.lower()}", str(outcome))
+                verdicts[place] = outcome
+        one = call_status(trajectory) if dimension == "TCS" else _summed(dimension, verdicts)
+        if one is not None:
+            found[dimension] = one
+        else:
+            not_applicable[dimension] = NOT_APPLICABLE[dimension]
+    if not found:
+        raise Unjudged("nothing_applies", f"none of {', '.join(dimensions)}: {'; '.join(not_applicable.values())}")
+    overall = fmean(verdict.score or 0.0 for verdict in found.values())
+    content = [{name: verdict.model_dump() for name, verdict in found.items()}, not_applicable, overall]
     return Scorecard(
-        id=content_id("scorecard", trajectory.id, sorted(found)),
-        trajectory_id=trajectory.id,
-        dimensions=found,
-        overall=fmean(verdict.score or 0.0 for verdict in found.values()),
-    )
+        id=content_id("scorecard", trajectory.id, *content, [one.model_dump() for one in evidence]),
+        trajectory_id=trajectory.id, dimensions=found, not_applicable=not_applicable, evidence=tuple(evidence),
+        overall=overall,
+    )  # fmt: skip
 
 
-def score(trajectories: Iterable[Trajectory], questions: Mapping[str, str], judge: Judge,
-          dimensions: Sequence[Dimension]) -> Iterator[tuple[Trajectory, Scorecard | Unjudged]]:  # fmt: skip
+def _summed(dimension: Dimension, verdicts: Mapping[Place, Verdict]) -> Verdict | None:
+    """The mean of verdicts, or the lowest over the user's turns; the reason is the lowest one's, with its place."""
+    if not verdicts:
+        return None
+    scores = {place: verdict.score or 0.0 for place, verdict in verdicts.items()}
+    lowest = min(scores, key=lambda place: scores[place])
+    if len(verdicts) == 1:
+        return verdicts[lowest]
+    where = f"message {lowest.message}" + (f", call {lowest.call}" if lowest.call is not None else "")
+    kind = "lowest" if dimension in PER_REQUEST else "mean"
+    worst = f"{scores[lowest]:g} at {where}" if scores[lowest] < max(scores.values()) else f"each {scores[lowest]:g}"
+    score = scores[lowest] if kind == "lowest" else fmean(scores.values())
+    reason = f"{kind} of {len(verdicts)}, {worst}: {verdicts[lowest].reason}"
+    return Verdict(score=score, reason=reason)
+
+
+@dataclass
+class Pending:
+    """A trajectory of which some verdicts are still to come."""
+
+    trajectory: Trajectory
+    found: Findings
+    rules: dict[Place, Rule | None]
+    judged: dict[Place, Outcome] = field(default_factory=dict)
+
+    @property
+    def next(self) -> Place | None:
+        """The first place that has no verdict yet."""
+        return next((place for place in self.rules if place not in self.judged), None)
+
+    def settle(self, place: Place, outcome: Outcome) -> None:
+        self.judged[place] = outcome if isinstance(outcome, JudgeFailed) else combined(self.rules[place], outcome)
+
+    def outcome(self, dimensions: Sequence[Dimension]) -> Scorecard | Unjudged:
+        judged = {place: self.judged[place] for place in self.rules}
+        try:
+            return to_scorecard(self.trajectory, dimensions, judged, self.found.evidence)
+        except Unjudged as failure:
+            return failure
+
+
+def opened(one: Trajectory, brief: Brief, dimensions: Sequence[Dimension], caps: Caps) -> Pending:
+    """A trajectory with what the rules alone decide."""
+    found = gather(one, brief.left_out)
+    rules = {
+        place: ruled(place, len(one.messages[place.message].tool_calls), found, caps)
+        for place in places(one, dimensions)
+    }
+    decided: dict[Place, Outcome] = {
+        place: Verdict(score=0.0, reason=f"rule: {rule.reason}")
+        for place, rule in rules.items()
+        if rule and rule.cap == 0
+    }
+    return Pending(one, found, rules, decided)
+
+
+def score(trajectories: Iterable[Trajectory], briefs: Mapping[str, Brief], judge: Judge,
+          params: Params) -> Iterator[tuple[Trajectory, Scorecard | Unjudged]]:  # fmt: skip
     """A scorecard for each trajectory, or what of it was not judged, in order; trajectories are taken as they come."""
-    waiting: deque[tuple[Trajectory, list[Place]]] = deque()
+    waiting: deque[Pending] = deque()
 
     def prompts() -> Iterator[Question]:
         for one in trajectories:
-            asked = list(places(one, dimensions))
-            waiting.append((one, asked))
-            conversation = shown(one, questions[one.task_id])
-            offset = sum(message.role == "system" for message in one.messages)
+            brief = briefs[one.task_id]
+            pending = opened(one, brief, params.dimensions, params.caps)
+            asked = [place for place in pending.rules if place not in pending.judged]
+            waiting.append(pending)
+            conversation = shown(one, params.max_shown)
+            n_system = sum(message.role == "system" for message in one.messages)
             for place in asked:
-                yield to_question(place, conversation, offset)
+                lines = [*brief.said(one), *(found.detail for found in pending.found.at(place.message, place.call))]
+                yield to_question(place, conversation, n_system, lines)
 
-    judged: list[tuple[Place, Verdict | JudgeFailed]] = []
     for outcome in judge.stream(prompts()):
-        yield from _unasked(waiting, dimensions)
-        one, asked = waiting[0]
-        judged.append((asked[len(judged)], outcome))
-        if len(judged) == len(asked):
-            waiting.popleft()
-            yield one, _outcome(one, dimensions, judged)
-            judged = []
-    yield from _unasked(waiting, dimensions)
+        yield from _settled(waiting, params.dimensions)
+        place = waiting[0].next
+        assert place is not None
+        waiting[0].settle(place, outcome)
+    yield from _settled(waiting, params.dimensions)
 
 
-def _unasked(
-    waiting: deque[tuple[Trajectory, list[Place]]], dimensions: Sequence[Dimension]
+def _settled(
+    waiting: deque[Pending], dimensions: Sequence[Dimension]
 ) -> Iterator[tuple[Trajectory, Scorecard | Unjudged]]:
-    """Those at the front about which no question is asked."""
-    while waiting and not waiting[0][1]:
-        one, _ = waiting.popleft()
-        yield one, _outcome(one, dimensions, [])
-
-
-def _outcome(
-    one: Trajectory, dimensions: Sequence[Dimension], judged: Sequence[tuple[Place, Verdict | JudgeFailed]]
-) -> Scorecard | Unjudged:
-    try:
-        return to_scorecard(one, dimensions, judged)
-    except Unjudged as failure:
-        return failure
+    """Those at the front to which nothing is missing."""
+    while waiting and waiting[0].next is None:
+        done = waiting.popleft()
+        yield done.trajectory, done.outcome(dimensions)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["score"]
         model: ModelParams = run.params["models.judge"]
-        questions = {task.id: task.question for task in run.read("tasks", Task)}
+        briefs = {task.id: Brief(task.kind, task.missing) for task in run.stream("tasks", Task)}
         judge = Judge(
             models.client("judge"), model, run.params["seed"], params.reasks, params.votes, renew="rejudge" in run.flags
         )
         seen = Scores()
-        trajectories = run.progress(known(run.stream("trajectories", Trajectory), questions), unit="trajectory")
+        trajectories = run.progress(known(run.stream("trajectories", Trajectory), briefs), unit="trajectory")
         rejects: list[Reject] = []
 
         def cards() -> Iterator[Scorecard]:
-            for one, outcome in score(trajectories, questions, judge, params.dimensions):
+            for one, outcome in score(trajectories, briefs, judge, params):
                 run.n_in += 1
                 if isinstance(outcome, Unjudged):
                     rejects.append(Reject(id=one.id, reason=outcome.reason, detail=outcome.detail))
@@ -228,10 +356,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         run.metrics["unjudged"] = round(len(rejects) / max(1, run.n_in), 4)
 
 
-def known(trajectories: Iterable[Trajectory], questions: Mapping[str, str]) -> Iterator[Trajectory]:
+def known(trajectories: Iterable[Trajectory], briefs: Mapping[str, Brief]) -> Iterator[Trajectory]:
     """The trajectories. Raises StageError for one whose task is not there."""
     for one in trajectories:
-        if one.task_id not in questions:
+        if one.task_id not in briefs:
             raise StageError(
                 f"{CONTRACT.reads['trajectories']}: {one.id} belongs to no task of {CONTRACT.reads['tasks']}"
             )
@@ -257,19 +385,21 @@ class Scores:
 
     overall: list[float] = field(default_factory=list)
     dimensions: dict[str, list[float]] = field(default_factory=dict)
+    evidence: Counter[str] = field(default_factory=Counter)
 
     def add(self, card: Scorecard) -> None:
         self.overall.append(card.overall)
+        self.evidence.update({one.kind for one in card.evidence})
         for name, verdict in card.dimensions.items():
             self.dimensions.setdefault(name, []).append(verdict.score or 0.0)
 
     def metrics(self, dimensions: Sequence[Dimension]) -> dict[str, Any]:
-        """Mean overall and per dimension, each over the trajectories that have it."""
+        """Mean overall and per dimension, each over the trajectories that have it; how many have which evidence."""
         found: dict[str, Any] = {"overall": round(fmean(self.overall), 4)} if self.overall else {}
         for name in dimensions:
             if scores := self.dimensions.get(name):
                 found[name] = {"mean": round(fmean(scores), 4), "n": len(scores)}
-        return found
+        return found | ({"evidence": dict(sorted(self.evidence.items()))} if self.evidence else {})
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from astra.records.arena import (
 from astra.records.base import Record, Section, Unavailable, canonical, content_id
 from astra.records.chat import FunctionCall, KeptReply, Message, ToolCall, Usage, Verdict
 from astra.records.graph import Binding, Chain, Edge, Link, ToolGraph
-from astra.records.task import Task
+from astra.records.task import Kind, Stated, Task, UserTurn, Voice
 from astra.records.tool import Server, Source, ToolSpec
-from astra.records.trajectory import Scorecard, Trajectory
+from astra.records.trajectory import Evidence, LateTools, Scorecard, Trajectory
 
 ARTIFACTS: dict[str, type[Record]] = {
     "server": Server,
@@ -49,8 +49,11 @@ __all__ = [
     "Decomposition",
     "Edge",
     "Environment",
+    "Evidence",
     "FunctionCall",
     "KeptReply",
+    "Kind",
+    "LateTools",
     "Link",
     "Message",
     "Probe",
@@ -64,6 +67,7 @@ __all__ = [
     "Shape",
     "Source",
     "Split",
+    "Stated",
     "Step",
     "Task",
     "ToolCall",
@@ -72,7 +76,9 @@ __all__ = [
     "Trajectory",
     "Unavailable",
     "Usage",
+    "UserTurn",
     "Verdict",
+    "Voice",
     "canonical",
     "content_id",
 ]
