@@ -110,12 +110,15 @@ class Client:
         """The reply to one of a bounded number of attempts, which pause for as long as the server asks."""
         begun = asyncio.get_running_loop().time()
         failures: list[float] = []
+        kinds: Counter[tuple[str | None, int | None]] = Counter()  # some kinds are worth fewer attempts than others
         while True:
             try:
                 return await self._attempt(request, begun, failures)
             except Transient as failure:
+                kind = (failure.becomes, failure.attempts)
+                kinds[kind] += 1
                 pause_s = self._pause_s(failure, len(failures))
-                if self._is_over(failure, failures, begun, pause_s):
+                if self._is_over(failure, failures, kinds[kind], begun, pause_s):
                     self._give_up(request, failure, failures)
             self.meter.retries += 1
             await asyncio.sleep(pause_s)
@@ -147,14 +150,14 @@ class Client:
         self.gate.succeeded(sent_at)
         return completion
 
-    def _is_over(self, failure: Transient, failures: list[float], begun: float, pause_s: float) -> bool:
+    def _is_over(self, failure: Transient, failures: list[float], n_alike: int, begun: float, pause_s: float) -> bool:
         """Whether a failed request is not tried again; a busy server that answers others costs no attempt."""
         now = asyncio.get_running_loop().time()
         if self.loop.stopped is not None or now + pause_s > begun + self.settings.deadline_s:
             return True
         if failure.status == 429 and self._answered_at > failures[0]:
             return False
-        return len(failures) >= min(self.settings.attempts, failure.attempts or self.settings.attempts)
+        return len(failures) >= self.settings.attempts or n_alike == failure.attempts
 
     def _pause_s(self, failure: Transient, n_failures: int) -> float:
         """Seconds before the next attempt: what the server asked for, else doubling from a half, half of it random."""

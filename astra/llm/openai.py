@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from astra.llm.completions import BadRequest, check_prompt, error_for, read_completion
 from astra.llm.dialect import Dialect, suspect
@@ -71,6 +72,14 @@ class Address:
     def chat_url(self) -> str:
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/chat/completions", parts.query, ""))
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy that the environment names for this address."""
+        parts = urlsplit(self.url)
+        if proxy_bypass(parts.hostname or ""):
+            return None
+        return getproxies().get(parts.scheme)
 
     @property
     def shown(self) -> str:
@@ -207,7 +216,8 @@ class OpenAITransport:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),  # the client above keeps the time
                 headers=self.address.headers,
-                trust_env=True,
+                proxy=self.address.proxy,
+                trust_env=False,  # it looks up proxies, and a netrc file, again for every request
             )
         return self._open
 

@@ -53,6 +53,7 @@ class ReplyStore:
             self._sql = sqlite3.connect(self.file, timeout=BUSY_S, isolation_level=None)
             self._sql.execute("PRAGMA journal_mode=WAL")
             self._sql.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing; a power cut may
+            self._sql.execute("PRAGMA wal_autocheckpoint=10000")  # pages; copying back each thousand costs throughput
             self._sql.executescript(TABLES)
         except (sqlite3.Error, OSError) as error:
             raise StoreUnusable(

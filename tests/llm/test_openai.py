@@ -379,3 +379,13 @@ def test_a_redirect_is_told_and_never_followed_with_the_key():
     found = send(Server(lambda _: (307, "", {"location": "http://other.test/v1"})), request())[0]
     assert isinstance(found, EndpointUnavailable)
     assert "http://other.test/v1" in str(found)
+
+
+def test_a_proxy_of_the_environment_is_used_unless_it_is_bypassed(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert Address("https://far.test/v1", "k").proxy is None
+    monkeypatch.setenv("https_proxy", "http://proxy.test:8080")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,near.test")
+    assert Address("https://far.test/v1", "k").proxy == "http://proxy.test:8080"
+    assert Address("https://near.test/v1", "k").proxy is None

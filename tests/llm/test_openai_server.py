@@ -150,7 +150,7 @@ def test_only_the_listed_response_formats_are_taken(faulty):
 
 
 def test_several_faults_of_one_body_come_one_after_the_other():
-    plan = Plan(seed=3, rate=1.0, faults=("500", "reset"), most=3)
+    plan = Plan(seed=3, rate=1.0, faults=("500", "reset", "hang", "429_date"), most=3)
     drawn = [[plan.fault(f"{n}", attempt) for attempt in range(4)] for n in range(40)]
     assert {sum(one is not None for one in faults) for faults in drawn} == {1, 2, 3}
     assert drawn == [[plan.fault(f"{n}", attempt) for attempt in range(4)] for n in range(40)]
