@@ -14,10 +14,10 @@ import yaml
 from astra.decontamination import __main__ as command
 from astra.decontamination.benchmarks import BENCHMARKS, NotThere, UnknownLayout, collect, locate
 from astra.decontamination.check import TrainingRow, decontaminate, digest_of, gather
-from astra.encoder import WordEncoder, words
 from astra.decontamination.fingerprints import Fingerprints, fingerprint
 from astra.decontamination.report import NotDecontaminated, as_json, clearance, read_report, reject_detail
 from astra.decontamination.settings import Decontaminating
+from astra.encoder import WordEncoder, words
 from astra.records import Message, ToolSpec, Trajectory, Usage
 from astra.records.trajectory import LateTools
 from astra.stage import StageError, load_params, write_records

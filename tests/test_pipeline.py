@@ -24,9 +24,9 @@ PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text())
 LAYERS = {
     "records": 0,
     "stage": 1, "formats": 1, "prompts": 1, "llm": 1, "sandbox": 1, "chat": 1, "rewards": 1, "answers": 1,
-    "knowledge": 1, "live": 1, "splits": 1,
-    "knowledge_server": 2, "judge": 2, "environments": 2,
-    "agent": 3,
+    "knowledge": 1, "live": 1, "splits": 1, "toolgraph": 1, "evidence": 1, "encoder": 1,
+    "wording": 1, "servers": 2, "user": 2, "knowledge_server": 2, "judge": 2, "environments": 2, "decontamination": 2,
+    "agent": 3, "drafts": 3, "exports": 3,
     "training": 4, "show": 4,
 }  # fmt: skip
 TORCH = {"torch", "transformers", "trl", "accelerate", "datasets", "sentence_transformers", "tokenizers"}

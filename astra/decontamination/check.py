@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from astra.decontamination.benchmarks import BENCHMARKS, NotThere, collect, locate
-from astra.encoder import Vectors, hashed, words
 from astra.decontamination.fingerprints import (
     FEWEST_WHOLE,
     Fingerprints,
@@ -29,6 +28,7 @@ from astra.decontamination.fingerprints import (
 )
 from astra.decontamination.report import DecontaminationReport, Fingerprinted, Hit, Kind, NotAvailable, counted
 from astra.decontamination.settings import Decontaminating, Thresholds
+from astra.encoder import Vectors, hashed, words
 from astra.records import ToolSpec, Trajectory, canonical
 from astra.stage import StageError
 

@@ -64,15 +64,24 @@ models:
   teacher: {transport: builtin, name: r, temperature: 0.7, max_tokens: 512}
   judge: {transport: builtin, name: r, temperature: 0.0, max_tokens: 256}
 llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wait_s: 1, budget: {stage_usd: null, run_usd: null}, prices: {}}
-graph: {samples: 2, reasks: 0, max_proposals: 10, max_length: 4}
-chains: {min_length: 2, max_length: 4, budget: 6, budget_of: {}, tries: 10, reasks: 0, votes: 3, back_translations: 2}
+graph:
+  samples: 2
+  reasks: 0
+  max_proposals: 10
+  max_length: 4
+  prior: {weights: {name: 0.6, format: 0.5, enum: 0.5, type: 0.1, similarity: 0.5}, min_score: 0.5, encoder: builtin}
+  max_fed: 64
+  cross_server: 0
+chains: {min_length: 2, max_length: 4, coverage: 0.5, budget: 6, budget_of: {}, tries: 10, reasks: 0, votes: 3, back_translations: 2}
 tasks:
   per_chain: 1
   per_server: 4
   per_server_of: {tables: 8}
   max_server_tools: 2
   augment: {diversity: 0.5, complexity: 0.5, persona: 0.5}
-  min_quality: {question_quality: 0.7, scenario_realism: 0.7, tool_necessity: 0.7}
+  kinds: {missing_tool: 0.3, missing_value: 0.5, later_tool: 0.3, several_turns: 0.5}
+  likeness: {encoder: builtin, most: 0.95}
+  min_quality: {question_quality: 0.7, scenario_realism: 0.7, tool_necessity: 0.7, verifiability: 0.7, stability: 0.7, kind_fit: 0.7}
   reasks: 0
   judge_reasks: 0
   max_unjudged: 0.1
