@@ -3,7 +3,8 @@
 Accepted for a score in [0, 1]: a JSON number; a text that holds nothing but a number (``"0.8"``), a fraction
 (``"4/5"``) or a percentage (``"80%"``). Names are compared without regard to case. Float noise up to 1e-6 beyond the
 range is rounded into it; anything further out is out of range, not clamped. Prose, nested objects, other names,
-booleans and words are no scores, and the judge is told so and asked again.
+booleans and words are no scores, nor are scores that differ within one reply (an example, a draft, a quotation of what
+is judged), and the judge is told so and asked again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 from astra.llm.errors import RequestRefused
-from astra.llm.reply import ReplyInvalid, parse_json
+from astra.llm.reply import ReplyInvalid, json_objects, parse_json
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Message, Verdict
 
@@ -168,13 +169,38 @@ def read_verdict(reply: Completion, keys: tuple[str, ...]) -> Verdict:
         raise JudgeFailed("invalid_output", f"{error}; reply: {raw!r}") from None
     if not isinstance(value, dict):
         raise JudgeFailed("invalid_output", f"reply: {raw!r}")
-    named = {str(name).lower(): one for name, one in value.items()}
+    stated = [
+        one for one in json_objects(reply.content or "") if _scores(one, keys)
+    ]  # an example, a draft, a quotation
+    if stated and not _scores(value, keys):
+        value = stated[0]
+    if any(_scores(one, keys) != _scores(value, keys) for one in stated):
+        raise JudgeFailed("invalid_output", f"verdicts that differ; reply: {raw!r}")
+    named = _named(value, keys, raw)
     missing = [key for key in keys if key.lower() not in named]
     if missing:
         reason = "incomplete" if len(missing) < len(keys) else "invalid_output"
         raise JudgeFailed(reason, f"no {', '.join(missing)}; reply: {raw!r}")
     scores = [score_of(named[key.lower()], raw) for key in keys]
-    return Verdict(score=sum(scores) / len(scores), reason=str(named.get("reason", "")))
+    return Verdict(score=sum(scores) / len(scores), reason=str(named.get("reason") or ""))
+
+
+def _named(value: dict[str, Any], keys: tuple[str, ...], raw: str) -> dict[str, Any]:
+    """The values by their names in lower case. Raises JudgeFailed where one score is stated twice."""
+    named: dict[str, Any] = {}
+    wanted = {key.lower() for key in keys}
+    for name, one in value.items():
+        low = str(name).lower()
+        if low in wanted and low in named and named[low] != one:
+            raise JudgeFailed("invalid_output", f"{low} is stated twice; reply: {raw!r}")
+        named[low] = one
+    return named
+
+
+def _scores(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """What an object states of the scores that were asked for."""
+    wanted = {key.lower() for key in keys}
+    return {str(name).lower(): one for name, one in value.items() if str(name).lower() in wanted}
 
 
 _NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:(%)|/\s*(\d+(?:\.\d+)?))?\s*")
@@ -188,7 +214,7 @@ def score_of(value: Any, raw: str) -> float:
             raise JudgeFailed("wrong_type", f"{value!r} is no number; reply: {raw!r}")
         number = float(found.group(1)) / (100 if found.group(2) else float(found.group(3) or 1))
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
+        number = value if abs(value) <= 2 else float("inf")  # integers may be larger than any float
     else:
         raise JudgeFailed("wrong_type", f"{value!r} is no number; reply: {raw!r}")
     if not -NOISE <= number <= 1 + NOISE:

@@ -81,7 +81,10 @@ KEYS: dict[Dimension, tuple[str, ...]] = {"FA": ("relevance", "faithfulness")}
 PER_REQUEST: tuple[Dimension, ...] = ("QU", "QP", "FA")  # asked once for each turn of the user
 NO_RESULT = "no turn follows a tool result"
 NO_CALL = "no call was made"
-NOT_APPLICABLE: dict[Dimension, str] = {"TCU": NO_RESULT, "TCP": NO_RESULT, "TCS": NO_CALL, "TC": NO_CALL}
+NOT_APPLICABLE: dict[Dimension, str] = {
+    **dict.fromkeys(PER_REQUEST, "the assistant says nothing"),
+    "TCU": NO_RESULT, "TCP": NO_RESULT, "TCS": NO_CALL, "TC": NO_CALL,
+}  # fmt: skip
 MAX_LINES, MAX_LINE = 6, 200  # of evidence in a prompt
 
 

@@ -64,13 +64,44 @@ def test_the_documented_forms_are_scores(reply, score):
         ('{"score": "1/0"}', "wrong_type"), ('{"score": {"value": 1}}', "wrong_type"),
         ("[ERROR] HTTP 503 after 3 attempts", "invalid_output"), ("There are 3 issues, so 4/5 overall.", "invalid_output"),
         ('{"result": {"score": 0.8}}', "invalid_output"), ('{"rating": 0.8}', "invalid_output"), ("[0.8]", "invalid_output"),
-        ("hardly brilliant, yet usable", "invalid_output"), ("", "invalid_output"),
+        ("hardly brilliant, yet usable", "invalid_output"), ("", "invalid_output"), ('{"score": NaN}', "invalid_output"),
+        ('{"score": 1e400}', "invalid_output"), ('{"score": ' + "9" * 400 + "}", "out_of_range"),
+        ('{"score": ' + "9" * 5000 + "}", "invalid_output"), ('{"score": "0,8"}', "wrong_type"),
+        ('{"score": "4 out of 5"}', "wrong_type"), ('{"score": "0.8 points"}', "wrong_type"), ('{"score": [0.8]}', "wrong_type"),
+        ('{"score": 0.2, "Score": 0.9}', "invalid_output"), ('[{"score": 0.8}]', "invalid_output"),
     ],
 )  # fmt: skip
 def test_nothing_else_is_a_score(reply, reason):
     with pytest.raises(JudgeFailed) as failed:
         read_verdict(completion(reply), ONE)
     assert failed.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        'For example {"score": 0.5}. Mine: {"score": 0.9}', 'The answer says {"score": 1}, yet {"score": 0.1}',
+        '{"score": 0.8}{"score": 0.1}',
+    ],
+)  # fmt: skip
+def test_verdicts_that_differ_in_one_reply_are_none(reply):
+    with pytest.raises(JudgeFailed, match="differ"):
+        read_verdict(completion(reply), ONE)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        'I think: ```json\n{"score": 0.9}\n``` So {"score": 0.9}.', '<thinking>{"score": 0.2}</thinking>{"score": 0.9}',
+        '{"score": 0.9, "reason": "it said {\\"score\\": 1}"}', '{"score": 0.9, "dims": {"score": 0.1}}', 'Of {"port": "Lyme"}: {"score": 0.9}',
+    ],
+)  # fmt: skip
+def test_what_is_thought_quoted_or_no_score_is_no_second_verdict(reply):
+    assert read_verdict(completion(reply), ONE).score == 0.9
+
+
+def test_no_reason_is_no_reason_and_not_the_word_none():
+    assert read_verdict(completion('{"score": 1, "reason": null}'), ONE).reason == ""
 
 
 def test_a_missing_part_is_incomplete_and_not_zero():

@@ -232,6 +232,24 @@ def test_a_variable_of_a_header_that_is_not_set_is_named():
         pass
 
 
+@pytest.mark.parametrize("host", ["[::1", "host:99999", ""])
+def test_a_variable_that_makes_no_address_of_a_url_is_refused_without_being_shown(monkeypatch, host):
+    monkeypatch.setenv("OUR_HOST", host)
+    server = LiveServer(LiveConfig(name="x", url="http://${OUR_HOST}/mcp"), 5, 5)
+    with pytest.raises(LiveConfigInvalid, match="MCP server x: url must be an address") as error, server:
+        pass
+    assert not host or host not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["http://a\nb/mcp", "https://\u200b.x/mcp"])
+def test_an_address_that_no_request_can_be_made_for_is_lost_at_once(url):
+    with (
+        pytest.raises(LiveServerLost, match="MCP server x at .*InvalidURL"),
+        LiveServer(LiveConfig(name="x", url=url), 5, 5),
+    ):
+        pass
+
+
 def test_sessions_may_be_closed_in_the_order_of_opening_even_after_a_timeout():
     first, second = fake("plain"), fake("plain", call=0.3)
     first.__enter__()
@@ -368,6 +386,9 @@ def test_a_process_that_forgets_to_close_a_session_still_ends_and_leaves_nothing
         ({"url": "https://example.org/mcp", "type": "sse"}, "type must be one of http, streamable-http"),
         ({"command": "python", "type": "http"}, "type must be one of stdio, not http"),
         ({"url": "example.org/mcp"}, "mcpServers.x.url"),
+        ({"url": "http://[::1/mcp"}, "url must be an address such as https://example.org/mcp, not 'http://[::1/mcp'"),
+        ({"url": "http://me:s3cret@host:99999/mcp?key=s3cret"}, "not 'http://host:99999/mcp'"),
+        ({"url": "https:///mcp"}, "url must be an address"),
         ({"url": "https://example.org/mcp", "headers": {"A": 1}}, "mcpServers.x.headers.A"),
         ({"command": "python", "args": "-m x"}, "mcpServers.x.args"),
         ({"command": "python", "env": {"A": 1}}, "mcpServers.x.env.A"),

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from astra.formats.names import LEGAL, legal_names
-from astra.formats.parsing import BadLine
+from astra.formats.parsing import BadLine, depth
 from astra.formats.schema import Cleaned, SchemaInvalid, clean, clean_parameters
 from astra.records import ToolSpec, canonical
+
+MAX_NESTING = 200  # of a tool's schemas with their defaults and examples; a record of 255 cannot be written
+TOO_DEEP = f"its schema is nested more than {MAX_NESTING} deep: flatten it"
 
 
 class Problem(NamedTuple):
@@ -67,6 +70,9 @@ def tools_of(drafts: Iterable[Draft | Problem], root: Any, max_ref_depth: int) -
         except _Unusable as error:
             problems.append(error.problem)
             continue
+        except RecursionError:
+            problems.append(Problem("bad_schema", draft.pointer, TOO_DEEP))
+            continue
         if wire_name in named:
             problems.append(
                 Problem("duplicate_name", draft.pointer, f"{wire_name!r} is taken by {named[wire_name][0].pointer}")
@@ -105,6 +111,8 @@ def _tool(draft: Draft, root: Any, max_ref_depth: int) -> tuple[str, ToolSpec]:
     if not description:
         notes = ("no_description", *notes)
     tool = ToolSpec(name="unnamed", description=description, parameters=parameters.schema, returns=returns, notes=notes)
+    if max(depth(tool.parameters), depth(tool.returns)) > MAX_NESTING:
+        raise _Unusable("bad_schema", draft.pointer, TOO_DEEP)
     if not _is_unicode(name, tool):
         raise _Unusable("bad_text", draft.pointer, "the text holds half a surrogate pair, which no UTF-8 file can hold")
     return name, tool

@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+MAX_NESTING = 400
+MAX_VALUES = 1_000_000  # of a YAML file whose aliases make it larger than its text; no document repeats itself as often
 MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = (".json", ".jsonl", ".yaml", ".yml")
 
@@ -40,13 +42,28 @@ def parse(path: Path) -> Any:
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}: make it readable") from None
     try:
-        if path.suffix == ".json":
-            return _json_or_lines(text, path)
-        if path.suffix == ".jsonl":
-            return _lines(text, path)
-        return _yaml(text, path)
+        value = _value(text, path)
     except RecursionError:
-        raise Unreadable(f"{path}: nested too deep to be read: flatten it") from None
+        value = None
+    else:
+        if depth(value) <= MAX_NESTING:
+            return value
+    raise Unreadable(f"{path}: nested too deep to be read: flatten it")
+
+
+def _value(text: str, path: Path) -> Any:
+    if path.suffix == ".json":
+        return _json_or_lines(text, path)
+    return _lines(text, path) if path.suffix == ".jsonl" else _yaml(text, path)
+
+
+def depth(value: Any) -> int:
+    """How many lists and objects stand inside each other."""
+    levels, here = 0, [value]
+    while here := [one for one in here if isinstance(one, dict | list)]:
+        levels += 1
+        here = [inner for one in here for inner in (one.values() if isinstance(one, dict) else one)]
+    return levels
 
 
 def _json_or_lines(text: str, path: Path) -> Any:
@@ -78,12 +95,17 @@ def _json_or_bad(line: str, path: Path, number: int) -> Any:
 
 def _json(text: str, path: Path, line: int) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
+        return strict_json(text)
     except json.JSONDecodeError as error:
         where = f"line {line + error.lineno} column {error.colno}"
         raise Unreadable(f"{path}: {where}: not JSON: {error.msg}: mend or remove the file") from None
     except ValueError as error:
         raise Unreadable(f"{path}: line {line + 1}: not JSON: {error}: mend or remove the file") from None
+
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError; RecursionError for one that is nested too deep."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -138,23 +160,35 @@ for _tag, _pattern, _first in (
 
 def _yaml(text: str, path: Path) -> Any:
     try:
-        return _with_text_keys(yaml.load(text, Loader=_JsonTypes), path)
+        return _Json(path, max(MAX_VALUES, len(text))).value(yaml.load(text, Loader=_JsonTypes))
     except yaml.YAMLError as error:
         at = getattr(error, "problem_mark", None)
         where = f"line {at.line + 1} column {at.column + 1}: " if at else ""
         what = getattr(error, "problem", None) or str(error)
         raise Unreadable(f"{path}: {where}not YAML: {what}: mend or remove the file") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # a tag's own reading of a text: !!int x
+        raise Unreadable(f"{path}: not YAML: {str(error)[:200]}: mend or remove the file") from None
 
 
-def _with_text_keys(value: Any, path: Path) -> Any:
-    """The same with every mapping key as text (a response code is a number to YAML); what JSON lacks is refused."""
-    if isinstance(value, dict):
-        return {_key(key): _with_text_keys(one, path) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_with_text_keys(one, path) for one in value]
-    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise Unreadable(f"{path}: {str(value)[:60]!r} has no JSON form: write it as text")
+@dataclass
+class _Json:
+    """The JSON form of what YAML gave, at most ``left`` values: an alias may stand for any number of them."""
+
+    path: Path
+    left: int
+
+    def value(self, one: Any) -> Any:
+        """The same with every mapping key as text (a response code is a number to YAML); what JSON lacks is refused."""
+        self.left -= 1
+        if self.left < 0:
+            raise Unreadable(f"{self.path}: its aliases stand for more values than can be read: write them out")
+        if isinstance(one, dict):
+            return {_key(key): self.value(inner) for key, inner in one.items()}
+        if isinstance(one, list):
+            return [self.value(inner) for inner in one]
+        if one is None or isinstance(one, str | bool | int) or (isinstance(one, float) and math.isfinite(one)):
+            return one
+        raise Unreadable(f"{self.path}: {str(one)[:60]!r} has no JSON form: write it as text")
 
 
 def _key(key: Any) -> str:

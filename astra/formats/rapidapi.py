@@ -9,7 +9,6 @@ number or boolean of its type is dropped with a note rather than bent, and an em
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +26,7 @@ from astra.formats.document import (
     tools_of,
 )
 from astra.formats.names import slug
+from astra.formats.parsing import strict_json
 from astra.formats.schema import Schema, escape
 from astra.formats.type_names import UnknownTypeName, named_type
 from astra.records import canonical
@@ -154,12 +154,12 @@ def _canonical_value(text: str, kind: str) -> Any:
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower())
     if kind in ("number", "integer"):
-        if re.fullmatch(r"-?(0|[1-9]\d*)", text):
+        if re.fullmatch(r"-?(0|[1-9]\d{,300})", text):
             return int(text)
-        return float(text) if kind == "number" and re.fullmatch(r"-?(0|[1-9]\d*)\.\d+", text) else None
+        return float(text) if kind == "number" and re.fullmatch(r"-?(0|[1-9]\d{,300})\.\d+", text) else None
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = strict_json(text)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, {"array": list, "object": dict}[kind]) else None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin
+
+INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class Target(NamedTuple):
@@ -104,7 +107,7 @@ def look_up(root: Any, pointer: str) -> Target | None:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(here, dict) and name in here:
             here = here[name]
-        elif isinstance(here, list) and name.isdecimal() and name.isascii() and int(name) < len(here):
+        elif isinstance(here, list) and INDEX.fullmatch(name) and int(name) < len(here):
             here = here[int(name)]
         else:
             return None

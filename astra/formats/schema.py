@@ -140,7 +140,8 @@ class _Cleaner:
         kinds = listed(cleaned.get("type", "object"))
         cleaned = {key: value for key, value in cleaned.items() if key != "type"}
         if "object" not in kinds or cleaned == {"not": {}}:
-            raise SchemaInvalid(pointer, f"parameters must be an object, not {'/'.join(kinds)}")
+            found = "/".join(kinds) if cleaned != {"not": {}} else "nothing at all"
+            raise SchemaInvalid(pointer, f"parameters must be an object, not {found}")
         if cleaned.keys() & TOP_FORBIDDEN:
             cleaned = flat_top(cleaned)
             self.merged = True
@@ -261,7 +262,7 @@ class _Cleaner:
             return {"type": raw}
         if isinstance(raw, dict):
             return self.schema(raw, step(pointer, "type"), path, True)
-        names = raw if isinstance(raw, list) else [raw]
+        names = ["null" if one is None else one for one in raw] if isinstance(raw, list) else [raw]
         try:
             found = [named_type(one) if isinstance(one, str) else _refuse(one) for one in names]
         except UnknownTypeName as error:

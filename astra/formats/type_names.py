@@ -82,7 +82,7 @@ def _literal(text: str) -> Any:
     words = {"True": True, "False": False, "None": None}
     if text in words:
         return words[text]
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?\d{1,300}", text):
         return int(text)
     return text.strip("'\"")
 

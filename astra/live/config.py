@@ -47,6 +47,8 @@ class LiveConfig(BaseModel):
         allowed = STDIO if self.url is None else STREAMABLE_HTTP
         if self.type is not None and self.type not in allowed:
             raise ValueError(f"type must be one of {', '.join(allowed)}, not {self.type}")
+        if self.url is not None and not VARIABLE.search(self.url):
+            _check_address(self.url)
         return self
 
     @property
@@ -65,7 +67,12 @@ class LiveConfig(BaseModel):
 
     def address(self) -> str:
         """The endpoint to talk to; may hold a key."""
-        return self._filled(self.url or "", "url")
+        url = self._filled(self.url or "", "url")
+        try:
+            _check_address(url)
+        except ValueError as error:
+            raise LiveConfigInvalid(self.public(f"MCP server {self.name}: {error}")) from None
+        return url
 
     def sent_headers(self) -> dict[str, str]:
         """What goes with each request; may hold keys."""
@@ -93,7 +100,7 @@ class LiveConfig(BaseModel):
             if "${" in raw or SECRET_NAME.search(name):
                 value = self._filled(raw, "env")
                 found |= {value, value.rpartition(" ")[2]}  # the key of "Bearer KEY" too
-        query = urlsplit(self.url or "").query
+        query = (self.url or "").partition("#")[0].partition("?")[2]
         found |= {part.partition("=")[2] for part in query.split("&") if SECRET_NAME.search(part.partition("=")[0])}
         return tuple(sorted(filter(None, found), key=len, reverse=True))
 
@@ -114,6 +121,18 @@ class LiveConfig(BaseModel):
             if isinstance(value, dict)
             else value
         )
+
+
+def _check_address(url: str) -> None:
+    """Raises ValueError for what no request can be sent to."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        shown = re.sub(r"//[^/]*@", "//", url.partition("?")[0])  # no user, no query: they may be keys
+        raise ValueError(f"url must be an address such as https://example.org/mcp, not {shown!r}")
 
 
 def server_config(name: str, entry: Any, where: str) -> LiveConfig:

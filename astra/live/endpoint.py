@@ -93,6 +93,13 @@ async def _is_protocol(response: httpx2.Response) -> bool:
         return False
 
 
+def _first_said(error: BaseException) -> str:
+    """What the first of a group of errors says."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
 def _reason(response: httpx2.Response) -> str:
     status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
     hint = HINTS.get(response.status_code)
@@ -111,5 +118,5 @@ async def connected(config: LiveConfig) -> AsyncIterator[Endpoint]:
         ):
             endpoint.read, endpoint.write = streams
             yield endpoint
-    except* (httpx2.HTTPError, httpx2.InvalidURL, Refused):
-        pass  # kept as the failure, and said by whoever waits for an answer
+    except* (httpx2.HTTPError, httpx2.InvalidURL, Refused) as group:  # said by whoever waits for an answer
+        endpoint.failure = endpoint.failure or _first_said(group)

@@ -170,8 +170,8 @@ class LiveServer:
             self.broken = True
             failure = await self._link.death()
         await self._answered()
-        if failure is not None and not self._ready.done():
-            self._ready.set_exception(failure)
+        if not self._ready.done():  # whoever waits must hear of it, though the link may have ended without a word
+            self._ready.set_exception(failure or await self._link.death())
 
     def _link_to(self) -> AbstractAsyncContextManager[Child | Endpoint]:
         return connected(self.config) if self.config.url else started(self.config)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
+
+from astra.llm.reply import clean_value, strict_json
+
+MAX_DEPTH = 8  # of alternatives within alternatives
 
 
 class ArgumentsInvalid(Exception):
@@ -34,20 +38,21 @@ def decode_arguments(text: str, schema: dict[str, Any]) -> Decoded:
         repairs.append("arguments: encoded twice")
     if not isinstance(value, dict):
         raise ArgumentsInvalid(f"invalid arguments: expected a JSON object, got {text.strip()[:60]}")
-    return Decoded(_coerced(value, schema, schema, "", repairs), tuple(repairs))
+    try:
+        return Decoded(_coerced(clean_value(value), schema, schema, "", repairs), tuple(repairs))
+    except RecursionError:
+        raise ArgumentsInvalid("invalid arguments: nested too deeply") from None
 
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return strict_json(text)
     except json.JSONDecodeError as error:
         if _breaks_off(error):
             raise ArgumentsCut("invalid arguments: the JSON text breaks off") from None
         raise ArgumentsInvalid(f"invalid arguments: not JSON: {error.msg} at character {error.pos}") from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ArgumentsInvalid(f"invalid arguments: {name} is not JSON")
+    except (ValueError, RecursionError) as error:  # NaN, numbers that none can hold, nesting without end
+        raise ArgumentsInvalid(f"invalid arguments: {str(error)[:100]}") from None
 
 
 def _breaks_off(error: json.JSONDecodeError) -> bool:
@@ -85,7 +90,8 @@ def _coerced(value: Any, schema: Any, root: dict[str, Any], path: str, repairs: 
         repairs.append(f"{path}: read from text")
         value = plain
     if isinstance(value, dict):
-        properties = schema.get("properties", {})
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
         return {
             key: _coerced(one, properties.get(key, {}), root, f"{path}.{key}" if path else key, repairs)
             for key, one in value.items()
@@ -107,12 +113,15 @@ def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-def _types(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
+def _types(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> set[str]:
     """JSON types that a schema names, over its alternatives; empty where it leaves the type open."""
     named = schema.get("type")
-    if named is not None:
-        return {named} if isinstance(named, str) else set(named)
-    alternatives = [_types(_resolved(one, root), root) for key in ("anyOf", "oneOf") for one in schema.get(key, [])]
+    if isinstance(named, str | list):
+        return {named} if isinstance(named, str) else {one for one in named if isinstance(one, str)}
+    if depth > MAX_DEPTH:
+        return set()  # an alternative that refers to itself
+    options = [one for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list) for one in schema[key]]
+    alternatives = [_types(_resolved(one, root), root, depth + 1) for one in options]
     return set().union(*alternatives) if all(alternatives) else set()
 
 

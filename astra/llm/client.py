@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 FEW = 10  # of fewer requests than this, any number may be refused
 FIRST_PAUSE_S = 0.5
+BELIEVED = 3  # pauses of next to nothing in a row
 POLL_S = (0.02, 0.5)  # how often another process's claim is looked at, at first and at most
 
 
@@ -41,7 +42,7 @@ class Client:
         self.keeps = keeps
         self.gate = Gate(settings.concurrency)
         self.used: set[bytes] = set()  # keys of the kept replies that were used
-        self._asking: dict[str, asyncio.Future[None]] = {}
+        self._asking: dict[str, asyncio.Future[None]] = {} if store is None else store.asking  # all roles share it
         self._answered_at = float("-inf")
 
     # ------------------------------------------------------------ one request
@@ -75,6 +76,7 @@ class Client:
             await self._asking[key]
             kept = self.store.get(key)
             if kept is not None:
+                self.used.add(bytes.fromhex(key))
                 return kept
         self._asking[key] = asyncio.get_running_loop().create_future()
         try:
@@ -94,6 +96,8 @@ class Client:
             kept = store.get(key)
             if kept is not None:
                 return kept
+            if self.loop.stopped is not None:
+                raise self.loop.stopped
             await asyncio.sleep(wait_s)
             wait_s = min(POLL_S[1], 2 * wait_s)
         try:
@@ -160,9 +164,13 @@ class Client:
         return len(failures) >= self.settings.attempts or n_alike == failure.attempts
 
     def _pause_s(self, failure: Transient, n_failures: int) -> float:
-        """Seconds before the next attempt: what the server asked for, else doubling from a half, half of it random."""
+        """Seconds before the next attempt: what the server asked for, else doubling from a half, half of it random.
+
+        A server that asks for no pause is believed a few times; after that it would be asked without end.
+        """
         if failure.retry_after_s is not None:
-            return min(failure.retry_after_s, self.settings.max_wait_s)
+            least = 0.0 if n_failures <= BELIEVED else min(FIRST_PAUSE_S, 0.01 * 2 ** min(n_failures, 30))
+            return min(max(least, failure.retry_after_s), self.settings.max_wait_s)
         longest = min(self.settings.max_wait_s, float(FIRST_PAUSE_S * 2 ** min(n_failures, 30)))
         return longest * (0.5 + 0.5 * random.random())  # times, never contents, depend on it
 

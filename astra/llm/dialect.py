@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,19 @@ from astra.records import ToolSpec
 
 FORMS = ("json_schema", "json_object", "plain")
 GRAMMAR = ("grammar", "schema", "pattern", "regex")
-STRUCTURED = ("response_format", "json_schema", "json_object", "structured", "grammar", "type", "schema")
+STRUCTURED = (
+    "response_format",
+    "json_schema",
+    "json_object",
+    "structured",
+    "grammar",
+    "type",
+    "schema",
+    "json",
+    "guided",
+)
+UNKNOWN_LIMIT = re.compile(r"max_completion_tokens|(?:not supported|unsupported|unknown|unrecognized)[^.]*\bmax_tokens|"
+                           r"\bmax_tokens\W*(?:is )?(?:not supported|unsupported|unknown)")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,16 +42,24 @@ class Dialect:
     seed: bool = True
     plain_tools: bool = False
 
-    def plainer(self, request: Request, said: str) -> Dialect | None:
-        """The next plainer way after a 400 with these words; None where nothing is left to try."""
+    def plainer(self, request: Request, said: str, guess: bool = False) -> Dialect | None:
+        """The next plainer way after a 400 with these words; None where nothing is left to try.
+
+        ``guess``: nothing is known yet of the server's structured output, so it is tried whatever the words are.
+        """
         said = said.lower()
-        if self.limit_name == "max_tokens" and "max_completion_tokens" in said:
+        if self.limit_name == "max_tokens" and UNKNOWN_LIMIT.search(said):
             return dataclasses.replace(self, limit_name="max_completion_tokens")
         if self.seed and "seed" in said:
             return dataclasses.replace(self, seed=False)
-        if request.tools and not self.plain_tools and any(word in said for word in GRAMMAR):
+        if (
+            request.tools
+            and not self.plain_tools
+            and (any(word in said for word in GRAMMAR) or _is_rich(request.tools))
+        ):
             return dataclasses.replace(self, plain_tools=True)
-        if request.json_schema is not None and self.form != FORMS[-1] and any(word in said for word in STRUCTURED):
+        is_said = guess or any(word in said for word in STRUCTURED)
+        if request.json_schema is not None and self.form != FORMS[-1] and is_said:
             return dataclasses.replace(self, form=FORMS[FORMS.index(self.form) + 1])
         return None
 
@@ -81,6 +102,11 @@ def plain(value: Any, is_properties: bool = False) -> Any:
         for name, one in value.items()
         if is_properties or name not in _DROPPED
     }
+
+
+def _is_rich(tools: Sequence[ToolSpec]) -> bool:
+    """Whether a plain form would leave anything out."""
+    return any(plain(tool.parameters) != tool.parameters for tool in tools)
 
 
 def suspect(tools: Sequence[ToolSpec]) -> str:

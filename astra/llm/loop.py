@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ class Loop:
         """The results in the order of the items, which are taken from their source only as there is room.
 
         ``at_once`` items are worked on; at most eight times as many are held, finished ones included. The first
-        Unavailable stops all: what is in flight ends first. Any other exception cancels the rest.
+        Unavailable stops all: what is in flight ends first, since it is paid; so does Ctrl-C, and a second one cancels.
+        Any other exception cancels the rest.
         """
         ordered = _Ordered(self, items, work, at_once)
         finished = False
@@ -44,6 +46,11 @@ class Loop:
                 while batch := runner.run(ordered.batch()):
                     yield from batch
                 finished = True
+            except KeyboardInterrupt:
+                if self.stopped is None:
+                    print("waiting for what is in flight, to keep it; Ctrl-C again: stop at once", file=sys.stderr)
+                    self.stopped = Unavailable("stopped by Ctrl-C")
+                raise
             finally:
                 if not finished:
                     runner.run(ordered.end(cancel=self.stopped is None))

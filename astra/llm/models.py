@@ -42,6 +42,11 @@ def _openai(role: Role, store: ReplyStore | None) -> Transport:
     )
 
 
+def is_replay() -> bool:
+    """Whether only kept replies count: ASTRA_REPLAY is set, and not to a word for no."""
+    return os.environ.get(REPLAY, "").strip().lower() not in ("", "0", "no", "off", "false")
+
+
 TRANSPORTS: dict[str, Callable[[Role, ReplyStore | None], Transport]] = {"builtin": _builtin, "openai": _openai}
 
 
@@ -122,7 +127,7 @@ class Models:
             free = Purse(self.stage, self.settings.budget.model_copy(update={"stage_usd": None, "run_usd": None}))
             meter = Meter(meter.price, free)
             return Client(BuiltinTransport(), self.settings, meter, self.loop, store, keeps=False)
-        if store is not None and os.environ.get(REPLAY):
+        if store is not None and is_replay():
             return Client(Replay(self.stage), self.settings, meter, self.loop, store)
         transport = TRANSPORTS[model.transport](role, store)
         if isinstance(transport, OpenAITransport):

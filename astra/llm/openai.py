@@ -15,7 +15,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -49,17 +49,30 @@ class Address:
     def from_environment(cls, role: str) -> Address:
         """The endpoint that the environment names for a role. Raises EndpointUnavailable."""
         own = f"ASTRA_{role.upper()}"
-        url = os.environ.get(f"{own}_BASE_URL") or os.environ.get("OPENAI_BASE_URL")
-        key = os.environ.get(f"{own}_API_KEY") or os.environ.get("OPENAI_API_KEY")
+        url = (os.environ.get(f"{own}_BASE_URL") or os.environ.get("OPENAI_BASE_URL") or "").strip()
+        key = (os.environ.get(f"{own}_API_KEY") or os.environ.get("OPENAI_API_KEY") or "").strip()
         if not url or not key:
             raise EndpointUnavailable(
                 f"models.{role}: transport openai needs OPENAI_BASE_URL and OPENAI_API_KEY in the environment, or "
                 f"{own}_BASE_URL and {own}_API_KEY for this role (any text as the key of a server without keys). "
                 "Export both, or set transport: builtin in params.yaml"
             )
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise EndpointUnavailable(f"models.{role}: {url!r} is no http or https address; expected https://host/v1")
+        if not key.isprintable():
+            raise EndpointUnavailable(f"models.{role}: the key holds a control character; export it again without")
+        try:
+            parts = urlsplit(url)
+            known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is none, a bracket that is left open
+            known = False
+        if not known:
+            raise EndpointUnavailable(
+                f"models.{role}: {url.rpartition('@')[2]!r} is no http or https address; expected https://host/v1"
+            )
+        if "@" in parts.netloc:
+            raise EndpointUnavailable(
+                f"models.{role}: the address holds a name or password, which would stand beside the key; give the "
+                "address without and put what the server wants into the key"
+            )
         return cls(url, key)
 
     @property
@@ -71,7 +84,13 @@ class Address:
     @property
     def chat_url(self) -> str:
         parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/chat/completions", parts.query, ""))
+        path = self.path + "/chat/completions"
+        return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+    @property
+    def path(self) -> str:
+        """The path of the API, also where the whole address of the one call was given."""
+        return urlsplit(self.url).path.rstrip("/").removesuffix("/chat/completions").rstrip("/")
 
     @property
     def proxy(self) -> str | None:
@@ -135,11 +154,11 @@ class OpenAITransport:
         dialect = dataclasses.replace(self.dialect, plain_tools=names in self._plain_tools)
         while True:
             try:
-                completion = read_completion(await self._post(session, request, dialect), request)
+                completion = read_completion(await self._post(session, request, dialect), request, self._who(request))
                 check_prompt(request, completion)
                 break
             except BadRequest as refusal:
-                plainer = dialect.plainer(request, refusal.detail)
+                plainer = dialect.plainer(request, refusal.detail, guess=not self.settled)
                 if plainer is None:
                     tool = f"; the tool it stumbles over may be {suspect(request.tools)}" if dialect.plain_tools else ""
                     self._refuse(request, "bad_request", refusal.detail + tool)
@@ -186,19 +205,18 @@ class OpenAITransport:
                 self.address.chat_url, data=_encoded(dialect.body(request)), allow_redirects=False
             ) as response:
                 status, headers, raw = response.status, response.headers, await response.read()
-        except aiohttp.InvalidURL as error:
-            raise EndpointUnavailable(
-                f"{self.address.shown}: no address: {self.address.without_key(str(error))}"
-            ) from None
+        except aiohttp.InvalidURL:
+            raise EndpointUnavailable(f"{self.address.shown}: no address; expected https://host/v1") from None
         except (aiohttp.ClientError, OSError) as error:
-            detail = f"{self.address.shown}: {type(error).__name__}: {self.address.without_key(str(error))}"
+            said = str(getattr(error, "message", "") or error)[:300]  # some texts name the address with its query
+            detail = f"{self.address.shown}: {type(error).__name__}: {self.address.without_key(said)}"
             unknown = isinstance(error, aiohttp.ClientConnectorDNSError)  # a mistyped name does not come back
             raise Transient(None, detail, attempts=3 if unknown else None) from None
-        text = self.address.without_key(raw.decode("utf-8", "replace"))
+        text = self.address.without_key(_decoded(raw, headers, status))
         if 300 <= status < 400:
-            moved = self.address.without_key(headers.get("location", "elsewhere"))
+            moved = self.address.without_key(headers.get("location", "elsewhere").partition("?")[0])
             raise EndpointUnavailable(f"{self._who(request)}: moved to {moved}; name that address and repeat dvc repro")
-        if status != 200:
+        if not 200 <= status < 300:
             error_for(status, _said(text), headers, self._who(request))
         return text
 
@@ -235,13 +253,13 @@ class OpenAITransport:
 
         parts = urlsplit(self.address.url)
         client = openai.OpenAI(
-            base_url=urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), api_key=self.address.key,
+            base_url=urlunsplit((parts.scheme, parts.netloc, self.address.path, "", "")), api_key=self.address.key,
             default_query=dict(parse_qsl(parts.query)) or None, default_headers=self.address.headers, max_retries=0,
             timeout=CHECK_S,
         )  # fmt: skip
         try:
             with client:
-                names = [one.id for one in client.models.list()]
+                names = [str(one.id) for one in client.models.list()]
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             said = self.address.without_key(" ".join(str(error).split())[:300])
             raise EndpointUnavailable(
@@ -249,11 +267,18 @@ class OpenAITransport:
             ) from None
         except (openai.OpenAIError, ValueError, AttributeError, TypeError):
             return
-        if names and model not in names:
+        if names and not any(_is_same(model, name) for name in names):
             known = ", ".join(names[:20])
             raise EndpointUnavailable(
                 f"{self.address.shown} has no model {model!r}; it has: {known}. Name one of them in params.yaml"
             )
+
+
+def _is_same(model: str, listed: str) -> bool:
+    """Whether a listed model is the one that is meant: servers list ``m:latest`` for m, gateways m for ``m:host``."""
+    return model == listed or (
+        model.partition(":")[0] == listed.partition(":")[0] and (":" in model) != (":" in listed)
+    )
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
@@ -261,6 +286,22 @@ def _encoded(body: dict[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # a lone surrogate, e.g. in a tool result that was cut within a character
         return json.dumps(clean_value(body), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _decoded(raw: bytes, headers: Mapping[str, str], status: int) -> str:
+    """A body as text, in the encoding that it names; what is in no encoding becomes no data."""
+    found = re.search(r"charset=[\s\"']*([\w.:-]+)", headers.get("content-type", ""), re.IGNORECASE)
+    charset = found.group(1) if found and found.group(1).lower() not in ("utf8", "utf-8") else "utf-8-sig"
+    try:
+        return raw.decode(charset)
+    except (LookupError, UnicodeError):
+        if not 200 <= status < 300:
+            return raw.decode("utf-8", "replace")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        detail = f"a body that is not UTF-8 (byte {error.start}) and names no other encoding that fits"
+        raise Transient(status, detail, becomes="bad_response") from None
 
 
 def _said(text: str) -> str:

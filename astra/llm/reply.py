@@ -1,8 +1,9 @@
 """JSON out of a model's reply, however it is wrapped; never ``eval``, never a guess at what a cut text would have said.
 
-Accepted: JSON text; JSON after a ``<think>`` block; JSON in a fence or within prose. Mended, and reported as mended:
-trailing commas, comments, single quotes, raw line breaks in strings, Python's True, False and None. The end of a value
-is where its grammar ends, so a fence inside a string does not cut it. Lone surrogates become U+FFFD, NUL is removed.
+Accepted: JSON text; JSON after thoughts (``<think>`` blocks and what stands for them elsewhere); JSON in a fence or
+within prose. Mended, and reported as mended: trailing commas, comments, single quotes, raw line breaks in strings,
+Python's True, False and None. The end of a value is where its grammar ends, so a fence inside a string does not cut it.
+Lone surrogates become U+FFFD, NUL is removed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def parse_json(text: str) -> Any:
 def read_json(text: str) -> Parsed:
     """The JSON value in a reply, and whether it had to be mended. Raises ReplyInvalid."""
     try:
-        return Parsed(clean_value(json.loads(text, parse_constant=_no_constant)), False)
+        return Parsed(clean_value(strict_json(text)), False)
     except (ValueError, RecursionError):
         pass
     found: Parsed | None = None
@@ -50,6 +51,21 @@ def read_json(text: str) -> Parsed:
     if found is None:
         raise ReplyInvalid("no JSON value in the reply")
     return found
+
+
+def json_objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects in a reply that stand within no other, as far as they can be read."""
+    text, reached = split_thought(text).text, 0
+    for found in islice(re.finditer(r"\{", text), MAX_STARTS):
+        if found.start() < reached:
+            continue
+        reader = _Reader(text, found.start())
+        try:
+            value = reader.value(0)
+        except ReplyInvalid:
+            continue
+        reached = reader.at
+        yield clean_value(value)
 
 
 def is_repaired(text: str) -> bool:
@@ -73,6 +89,15 @@ def validate(model: type[M], value: Any) -> M:
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
+_OTHER_OPENING = re.compile(r"\s*(?:<(?:thinking|thought|seed:think)>|\[THINK\]|◁think▷|<\|START_THINKING\|>)")
+_OTHER_CLOSING = re.compile(r"</(?:thinking|thought|seed:think)>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>")
+
+
+_ENDS = re.compile(  # marks of a reply's end that a server left in
+    r"(?:\s|<\|(?:eot_id|eom_id|eot|eom|im_end|end|endoftext|end_of_text|return|call)\|>|<｜end▁of▁sentence｜>)+\Z"
+)
+
+
 class Split(NamedTuple):
     text: str
     thought: str
@@ -80,12 +105,39 @@ class Split(NamedTuple):
 
 
 def split_thought(content: str) -> Split:
-    """Text and ``<think>`` blocks of a reply; a block that was opened before the reply or never closed counts."""
+    """Text and thoughts of a reply; a block that was opened before the reply or never closed counts."""
+    found = _channels(content)
+    if found is not None:
+        return found
+    if _OTHER_OPENING.match(content) or _OTHER_CLOSING.search(content):
+        content = _OTHER_CLOSING.sub("</think>", _OTHER_OPENING.sub("<think>", content))
     if "</think>" in content and "<think>" not in content.split("</think>", 1)[0]:
         content = "<think>" + content  # the template put the opening tag into the prompt
     thoughts = [found.group(1).strip() for found in _THOUGHT.finditer(content)]
-    text = _THOUGHT.sub("", content).strip()
+    text = _ENDS.sub("", _THOUGHT.sub("", content)).strip()
     return Split(text, "\n".join(one for one in thoughts if one), content.count("<think>") > content.count("</think>"))
+
+
+_CHANNEL = re.compile(
+    r"<\|channel\|>(?P<header>[^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>"
+    r"(?P<said>.*?)(?P<end><\|end\|>|<\|return\|>|<\|call\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
+    re.DOTALL,
+)
+_BARE_CHANNELS = re.compile(r"analysis(?P<thought>.*?)assistant\s*final(?P<text>.*)", re.DOTALL)
+
+
+def _channels(content: str) -> Split | None:
+    """A reply in OpenAI's Harmony form, whose server did not read it; None for any other."""
+    bare = _BARE_CHANNELS.fullmatch(content.strip())  # its special tokens were dropped
+    if bare:
+        return Split(bare.group("text").strip(), bare.group("thought").strip(), False)
+    if not re.match(r"\s*(?:<\|start\|>[^<]*)?<\|channel\|>", content):
+        return None
+    messages = list(_CHANNEL.finditer(content))
+    thoughts = [one.group("said").strip() for one in messages if one.group("header").startswith("analysis")]
+    texts = [one.group("said").strip() for one in messages if not one.group("header").startswith("analysis")]
+    is_open = not messages or (messages[-1].group("header").startswith("analysis") and not messages[-1].group("end"))
+    return Split("\n".join(one for one in texts if one), "\n".join(one for one in thoughts if one), is_open)
 
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n", re.MULTILINE)
@@ -126,14 +178,26 @@ def _value_at(text: str, start: int) -> Parsed | None:
 
 def _is_mended(text: str) -> bool:
     try:
-        json.loads(text, parse_constant=_no_constant)
-    except ValueError:
+        strict_json(text)
+    except (ValueError, RecursionError):
         return True
     return False
 
 
+def strict_json(text: str) -> Any:
+    """What the standard says; numbers beyond all floats are none. Raises ValueError, or RecursionError if too deep."""
+    return json.loads(text.removeprefix("\ufeff"), parse_constant=_no_constant, parse_float=_finite)
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{digits[:20]} is beyond all numbers")
+    return value
 
 
 _LONE = re.compile("[\ud800-\udfff]")
@@ -222,8 +286,10 @@ class _Reader:
         if not number:
             self.fail()
         self.at = number.end()
-        value = json.loads(number.group())
-        return value if abs(value) != float("inf") else self.fail()
+        try:
+            return strict_json(number.group())
+        except ValueError:  # beyond all floats, or with thousands of digits
+            self.fail()
 
     def string(self, quote: str) -> str:
         parts: list[str] = []

@@ -9,6 +9,7 @@ host its own folder and carry replies over with ``python -m astra.llm import``.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -48,6 +49,7 @@ class ReplyStore:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or store_folder()
         self.file = self.folder / "replies.sqlite"
+        self.asking: dict[str, asyncio.Future[None]] = {}  # what this process is asking for
         try:
             (self.folder / "owners").mkdir(parents=True, exist_ok=True)
             self._sql = sqlite3.connect(self.file, timeout=BUSY_S, isolation_level=None)
@@ -65,7 +67,15 @@ class ReplyStore:
     def get(self, key: str) -> Completion | None:
         """The kept reply."""
         row = self._one("SELECT reply FROM replies WHERE key = ?", key)
-        return None if row is None else read_reply(row)
+        if row is None:
+            return None
+        try:
+            return read_reply(row)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreUnusable(
+                f"{self.file}: the kept reply {key[:16]} is damaged ({type(error).__name__}). Delete the row, or "
+                "move the file away"
+            ) from None
 
     def put(self, key: str, completion: Completion) -> None:
         """Keep a reply; a claim on it ends. Raises StoreUnusable: a reply that cannot be kept must not be used."""
@@ -108,25 +118,35 @@ class ReplyStore:
 
     def add(self, rows: Iterable[tuple[str, str]]) -> int:
         """Take in replies that are not kept yet; how many there were."""
-        self._sql.execute("BEGIN IMMEDIATE")
+        self._changed("BEGIN IMMEDIATE")
         try:
             added = self._sql.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", rows).rowcount
-        except BaseException:
-            self._sql.execute("ROLLBACK")
+            self._sql.execute("COMMIT")
+        except BaseException as error:
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise self._unwritable(error) from None
             raise
-        self._sql.execute("COMMIT")
         return added
 
     def export(self, file: Path) -> int:
         """Write all kept replies as KeptReply lines, in the order of their keys; how many there are."""
         partial = file.with_name(file.name + ".partial")
         count = 0
-        with partial.open("w", encoding="utf-8") as out:
-            for key, reply in self._sql.execute("SELECT key, reply FROM replies ORDER BY key"):
-                kept = KeptReply(key=key, **json.loads(reply))
-                out.write(json.dumps(kept.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n")
-                count += 1
-        os.replace(partial, file)
+        try:
+            with partial.open("w", encoding="utf-8") as out:
+                for key, reply in self._sql.execute("SELECT key, reply FROM replies ORDER BY key"):
+                    kept = KeptReply(key=key, **json.loads(reply))
+                    out.write(json.dumps(kept.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n")
+                    count += 1
+            os.replace(partial, file)
+        except sqlite3.Error as error:
+            raise StoreUnusable(
+                f"{self.file}: the kept replies cannot be read: {str(error)[:100]}. Move it away"
+            ) from None
+        except OSError as error:
+            raise StoreUnusable(f"{file}: cannot be written: {error.strerror}") from None
         return count
 
     def close(self) -> None:
@@ -140,7 +160,9 @@ class ReplyStore:
         try:
             row = self._sql.execute(query, (value,)).fetchone()
         except sqlite3.Error as error:
-            raise StoreUnusable(f"{self.file}: the kept replies cannot be read: {error}. Move it away") from None
+            raise StoreUnusable(
+                f"{self.file}: the kept replies cannot be read: {str(error)[:100]}. Move it away"
+            ) from None
         return None if row is None else str(row[0])
 
     def _changed(self, query: str, *values: str) -> bool:
@@ -148,7 +170,12 @@ class ReplyStore:
         try:
             return bool(self._sql.execute(query, values).rowcount)
         except sqlite3.Error as error:
-            raise StoreUnusable(f"{self.file}: cannot be written: {error}. Make room, then: dvc repro") from None
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: sqlite3.Error) -> StoreUnusable:
+        return StoreUnusable(
+            f"{self.file}: cannot be written: {error}. Make room, or see to its rights; then: dvc repro"
+        )
 
     def _owner_file(self, owner: str) -> Path:
         return self.folder / "owners" / f"{owner}.lock"
@@ -156,14 +183,26 @@ class ReplyStore:
     def _be_alive(self) -> None:
         """Hold a lock that ends with this process, however it ends."""
         if self._lock is None:
-            self._lock = os.open(self._owner_file(self._owner), os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = self._owner_file(self._owner)
+            try:
+                self._lock = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreUnusable(
+                    f"{file}: cannot be locked: {error.strerror}. Make room, or set ASTRA_CACHE to a local folder "
+                    "that can be written"
+                ) from None
 
     def _is_alive(self, owner: str) -> bool:
         try:
             lock = os.open(self._owner_file(owner), os.O_RDWR)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise StoreUnusable(
+                f"{self._owner_file(owner)}: cannot be opened: {error.strerror}. A store belongs to one user: set "
+                "ASTRA_CACHE to a folder of your own"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from astra.records import Message, Section, ToolCall, ToolSpec, Usage
 
 Role = Literal["teacher", "emulator", "judge", "user", "policy"]
+
+
+OURS = {
+    "model", "messages", "tools", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens",
+    "response_format",
+}  # fmt: skip
 
 
 class ModelParams(Section):
@@ -27,6 +34,19 @@ class ModelParams(Section):
         default=0.4, ge=0, lt=1, description="A server that reports fewer prompt tokens than this share of our own "
         "estimate has dropped the front of the prompt; such a reply is not used."
     )  # fmt: skip
+
+    @field_validator("extra")
+    @classmethod
+    def _leaves_ours(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        """A field that the client sets itself would make the reply another one than what identifies it says."""
+        ours = sorted(extra.keys() & OURS | ({"stream"} if extra.get("stream") else set()))
+        if ours:
+            raise ValueError(f"{', '.join(ours)}: set by the client; name it beside extra, or leave it out")
+        try:
+            json.dumps(extra, allow_nan=False)
+        except TypeError as error:  # YAML has values that JSON has not
+            raise ValueError(str(error)) from None
+        return extra
 
 
 class Price(Section):

@@ -116,6 +116,13 @@ def test_hc_004_type_lists_with_an_enum_stay_unions():
     assert not accepts(tool, size="L")
 
 
+def test_hc_004_the_null_that_yaml_reads_in_a_type_list_is_the_type_null():
+    parameters = {"type": "object", "properties": {"size": {"type": ["string", None]}}}
+    tool = tools([{"name": "order_mug", "parameters": parameters}])["order_mug"]
+    assert tool.parameters["properties"]["size"] == {"type": ["string", "null"]}
+    assert tool.notes == ("no_description",)
+
+
 def test_hc_006_a_tool_without_arguments_takes_an_empty_object():
     document = {
         "tools": [
@@ -244,3 +251,35 @@ def test_hc_011_a_hub_keeps_wire_names_and_honest_defaults():
             "required": ["port_id", "post code"],
         }
         assert [note.split(" ")[0] for note in tool.notes] == ["no_description", "default_dropped", "duplicate_param"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [("NUMBER", "9" * 5000), ("NUMBER", "9" * 400 + ".5"), ("OBJECT", '{"a": NaN}'), ("ARRAY", "[" * 5000)],
+)
+def test_hc_011_a_default_that_no_json_number_can_hold_is_dropped_with_a_note(kind, default):
+    api = {"api_name": "Get", "optional_parameters": [{"name": "a", "type": kind, "default": default}]}
+    (tool,) = server({"tool_name": "Hub", "api_list": [api]}).tools
+    assert "default" not in tool.parameters["properties"]["a"]
+    assert any(note.startswith("default_dropped /optional_parameters/0/default") for note in tool.notes)
+
+
+def test_numbers_of_thousands_of_digits_in_types_and_references_cost_no_neighbour():
+    long = "9" * 5000
+    odd = {"a": {"type": f"Literal[{long}]"}, "b": {"$ref": f"#/required/{long}"}}
+    parameters = {"type": "object", "properties": odd, "required": ["a"]}
+    found = tools([{"name": "odd", "parameters": parameters}, {"name": "next", "parameters": {}}])
+    assert found["odd"].parameters["properties"]["b"] == {}
+    assert list(found) == ["odd", "next"]
+
+
+@pytest.mark.parametrize("levels", [250, 450])
+def test_a_value_nested_without_end_costs_its_tool_only(levels):
+    deep = 1
+    for _ in range(levels):
+        deep = [deep]
+    parameters = {"type": "object", "properties": {"a": {"default": deep, "enum": [deep]}}}
+    found = server({"tools": [{"name": "deep", "inputSchema": parameters}, {"name": "next"}]})
+    assert [tool.name for tool in found.tools] == ["next"]
+    assert [(one.reason, one.pointer) for one in found.problems] == [("bad_schema", "/tools/0")]
+    assert "nested more than 200 deep" in found.problems[0].detail

@@ -45,6 +45,11 @@ def test_a_file_becomes_json_values(tmp_path, name, content, value):
         ("a.yaml", "a: .nan", "has no JSON form"),
         ("a.yaml", "a: !!python/object:os.system {}", "not YAML"),
         ("a.yaml", "&a [*a]", "nested too deep"),
+        ("a.json", "[" * 500 + "]" * 500, "nested too deep"),
+        ("a.yaml", "a: " + "9" * 5000, "not YAML: Exceeds the limit"),
+        ("a.yaml", "a: !!int x", "not YAML: invalid literal"),
+        ("a.yaml", "a: !!bool maybe", "not YAML"),
+        ("a.yaml", "? !!timestamp 2026-01-02\n: a", "not YAML"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_where_and_what_to_do(tmp_path, name, content, says):
@@ -57,3 +62,16 @@ def test_a_bad_line_of_json_lines_costs_that_line_only(tmp_path):
     good, bad, last = parse(write(tmp_path, "a.jsonl", '{"a": 1}\n{"b"\n{"c": 3}\n'))
     assert (good, last) == ({"a": 1}, {"c": 3})
     assert "line 2 column 5" in bad.detail
+
+
+@pytest.mark.parametrize("inner", ["[*a{0}, *a{0}]", "{{l: *a{0}, r: *a{0}}}"])
+def test_aliases_that_multiply_are_refused_in_little_time(tmp_path, inner):
+    text = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} {inner.format(n - 1)}\n" for n in range(1, 60))
+    with pytest.raises(Unreadable, match="its aliases stand for more values than can be read: write them out"):
+        parse(write(tmp_path, "bomb.yaml", text))
+
+
+def test_an_alias_that_is_used_a_few_times_stands_for_its_value(tmp_path):
+    assert parse(write(tmp_path, "a.yaml", "a: &a {x: [1]}\nb: *a\nc: {<<: *a, y: 2}")) == {
+        "a": {"x": [1]}, "b": {"x": [1]}, "c": {"x": [1], "y": 2},
+    }  # fmt: skip

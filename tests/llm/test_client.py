@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 from typing import Any
 
 import pytest
 
 from astra.llm.errors import BudgetSpent, EndpointUnavailable, RequestRefused, Transient
+from astra.llm.loop import Loop
 from astra.llm.store import ReplyStore
 from astra.llm.types import Budget, Completion, ModelParams, Price, Request
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
@@ -157,6 +159,24 @@ def test_waiting_for_a_busy_server_that_answers_others_costs_no_attempt():
     assert isinstance(replies[0], Completion)
 
 
+def test_a_server_that_asks_for_no_pause_is_not_asked_without_end():
+    class Hasty:
+        sent = 0
+
+        async def send(self, request: Request) -> Completion:
+            if request.messages[0].content == "busy":
+                self.sent += 1
+                raise Transient(429, "busy", retry_after_s=0.0)
+            await asyncio.sleep(0.01)
+            return reply("fine")
+
+    transport = Hasty()
+    requests = [request("busy"), *(request(str(n)) for n in range(100))]
+    with pytest.raises(EndpointUnavailable):
+        client_of(transport, attempts=3, deadline_s=1, max_wait_s=1).ask_all(requests)
+    assert 3 <= transport.sent < 15
+
+
 def test_a_request_that_always_crashes_the_server_is_refused_where_others_are_answered():
     crash = Rule(lambda text, before: Transient(500, "boom", fault="server_error") if text == "poison" else text)
     replies = client_of(crash, attempts=3).ask_all(map(request, ["poison", *map(str, range(400))]))
@@ -258,6 +278,41 @@ def test_the_same_question_twice_at_once_is_paid_once(tmp_path):
     replies = client_of(transport, store).ask_all([request("same")] * 5)
     assert [one.content for one in replies if isinstance(one, Completion)] == ["same"] * 5
     assert transport.asked == ["same"]
+    store.close()
+
+
+def test_two_roles_that_ask_the_same_at_once_pay_once(tmp_path):
+    store, transport, loop = ReplyStore(tmp_path), Echo(), Loop()
+    teacher, judge = (client_of(transport, store) for _ in range(2))
+
+    async def both() -> list[Completion]:
+        return await asyncio.gather(teacher.ask(request("same")), judge.ask(request("same")))
+
+    assert [one.content for one in loop.run(both())] == ["same", "same"]
+    assert transport.asked == ["same"]
+    assert teacher.used == judge.used != set()
+    store.close()
+
+
+def test_ctrl_c_sends_nothing_new_and_keeps_what_is_in_flight(tmp_path, capsys):
+    store = ReplyStore(tmp_path)
+
+    class Interrupted:
+        sent = 0
+
+        async def send(self, request: Request) -> Completion:
+            self.sent += 1
+            if self.sent == 6:
+                signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0.05)
+            return reply("paid")
+
+    transport = Interrupted()
+    client = client_of(transport, store)
+    with pytest.raises(KeyboardInterrupt):
+        client.ask_all(map(request, map(str, range(100))))
+    assert store._sql.execute("SELECT count(*) FROM replies").fetchone()[0] == transport.sent < 12
+    assert "Ctrl-C again" in capsys.readouterr().err
     store.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from astra.llm import TRANSPORTS, EndpointUnavailable, Models, Request
 from astra.llm.meter import others_usd
+from astra.llm.models import is_replay
 from astra.llm.store import ReplyStore, request_key
 from astra.llm.types import Completion, ModelParams
 from astra.records import KeptReply, Message, Usage
@@ -125,6 +126,14 @@ def test_a_replay_takes_kept_replies_without_an_endpoint_and_a_miss_is_an_error_
     with pytest.raises(EndpointUnavailable, match=r"ASTRA_REPLAY is set.*big.*chains.*python -m astra\.llm import"):
         play(run_of(), "b")
     assert endpoint.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "replays"), [("", False), ("0", False), ("false", False), (" Off ", False), ("1", True), ("yes", True)]
+)
+def test_replay_is_off_where_the_variable_says_no(monkeypatch, word, replays):
+    monkeypatch.setenv("ASTRA_REPLAY", word)
+    assert is_replay() is replays
 
 
 def test_the_budget_of_a_run_counts_what_other_stages_say_they_cost(endpoint, tmp_path):

@@ -236,7 +236,7 @@ def test_without_an_address_in_the_environment_the_message_says_what_to_export(m
         {"choices": ["x"]},
         {"choices": {"a": 1}},
         good(tool_calls=["x"]),
-        good(content=[{"type": "text", "text": "fine"}]),  # type: ignore[arg-type]
+        good(content=[{"type": "image_url", "image_url": {}}]),  # type: ignore[arg-type]
     ],
 )
 def test_a_body_that_is_no_chat_completion_may_be_asked_again_and_then_is_a_reject(body):
@@ -261,7 +261,9 @@ def usage(value: Any) -> Completion:
 @pytest.mark.parametrize(
     "value",
     [None, "x", {}, {"prompt_tokens": "many", "completion_tokens": None}, {"prompt_tokens": -1, "completion_tokens": -1},
-     {"prompt_tokens": 0, "completion_tokens": 999_999}, {"prompt_tokens": True, "completion_tokens": 1.5}],
+     {"prompt_tokens": 0, "completion_tokens": 999_999}, {"prompt_tokens": True, "completion_tokens": 1.5},
+     {"prompt_tokens": "many", "completion_tokens": "12"},
+     {"prompt_tokens": 10**18, "completion_tokens": 10**18}],
 )  # fmt: skip
 def test_numbers_of_tokens_that_cannot_be_are_replaced_by_our_estimate(value):
     found = usage(value)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from astra.llm.reply import Parsed, ReplyInvalid, parse_json, read_json, validate
+from astra.llm.reply import Parsed, ReplyInvalid, parse_json, read_json, split_thought, validate
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,17 @@ from astra.llm.reply import Parsed, ReplyInvalid, parse_json, read_json, validat
         ('so {"a": 1}? no.</think>\n{"a": 2}', {"a": 2}, False),
         ('As [1] says: {"a": {"b": [1, 2]}} and so on', {"a": {"b": [1, 2]}}, False),
         ('{"a": "<think>"}', {"a": "<think>"}, False),
+        ('<thinking>{"a": 1}?</thinking>{"a": 2}', {"a": 2}, False),
+        ('[THINK]{"a": 1}?[/THINK]{"a": 2}', {"a": 2}, False),
+        ('◁think▷{"a": 1}?◁/think▷{"a": 2}', {"a": 2}, False),
+        ('<seed:think>{"a": 1}?</seed:think>{"a": 2}', {"a": 2}, False),
+        (
+            '<|channel|>analysis<|message|>{"a": 1}?<|end|><|start|>assistant<|channel|>final<|message|>{"a": 2}',
+            {"a": 2},
+            False,
+        ),
+        ('analysisMaybe {"a": 1}?assistantfinal{"a": 2}', {"a": 2}, False),
+        ('\ufeff{"a": 1}', {"a": 1}, False),
         ("[1, 2]", [1, 2], False),
     ],
 )
@@ -44,6 +55,8 @@ def test_json_is_found_whatever_it_is_wrapped_in(text, value, repaired):
     [
         "", "fine, 10 out of 10", "[ERROR] HTTP 503 after 3 attempts", '{"a": 1', '{"outer": {"b": 1}', '```json\n{"a": "cut',
         '<think>{"a": 1}', '{"a": NaN}', '{"a": Infinity}', "{a: 1}", '{"a": __import__("os")}', "[" * 5000,
+        '{"a": 1e400}', 'So: {"a": 1e400}', '{"a": ' + "9" * 5000 + "}", 'So: {"a": ' + "9" * 5000 + "}", '{"a":' * 3000,
+        '[THINK]{"a": 1}', '<|channel|>analysis<|message|>{"a": 1}',
     ],
 )  # fmt: skip
 def test_what_is_cut_or_no_json_is_not_guessed_at(text):
@@ -70,6 +83,24 @@ def test_the_lenient_reader_agrees_with_the_strict_one(value):
     text = json.dumps(value)
     assert parse_json(text) == value
     assert parse_json(f"Sure! {text} Anything else?") == value
+
+
+@pytest.mark.parametrize("mark", ["<|im_end|>", "<|eot_id|>\n", "<|endoftext|><|im_end|>", "<｜end▁of▁sentence｜>"])
+def test_the_mark_of_its_end_is_no_part_of_an_answer(mark):
+    assert split_thought(f"<think>hm</think>The tide is 4 m.{mark}") == ("The tide is 4 m.", "hm", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("[THINK]look", ("", "look", True)), ("<thinking>look", ("", "look", True)), ("hm</thinking>4 m", ("4 m", "hm", False)),
+        ("<|channel|>analysis<|message|>look", ("", "look", True)), ("In Mistral [THINK] opens one.", ("In Mistral [THINK] opens one.", "", False)),
+        ("<|start|>assistant<|channel|>analysis<|message|>look<|end|><|start|>assistant<|channel|>final<|message|>4 m<|return|>",
+         ("4 m", "look", False)),
+    ],
+)  # fmt: skip
+def test_thoughts_are_told_from_text_in_the_form_of_each_model(text, split):
+    assert split_thought(text) == split
 
 
 class Port(BaseModel):

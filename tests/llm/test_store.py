@@ -146,6 +146,28 @@ def test_a_file_that_is_no_store_is_named_with_what_to_do(tmp_path):
         ReplyStore(tmp_path)
 
 
+@pytest.mark.parametrize("row", ["{bad", "{}", "[1]"])
+def test_a_kept_reply_that_is_damaged_is_named_and_not_used(store, row):
+    store.put(KEY, REPLY)
+    store._sql.execute("UPDATE replies SET reply = ?", (row,))
+    with pytest.raises(StoreUnusable, match=f"{KEY[:16]} is damaged"):
+        store.get(KEY)
+
+
+def test_a_folder_in_which_no_lock_can_be_made_is_named(store):
+    (store.folder / "owners").rmdir()
+    with pytest.raises(StoreUnusable, match=r"cannot be locked.*ASTRA_CACHE"):
+        store.claim(KEY)
+
+
+def test_an_import_or_export_that_cannot_be_written_says_so(store, tmp_path):
+    with pytest.raises(StoreUnusable, match="nowhere"):
+        store.export(tmp_path / "nowhere" / "replies.jsonl")
+    store._sql.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreUnusable, match="cannot be written"):
+        store.add([(KEY, "{}")])
+
+
 def test_a_reply_that_cannot_be_kept_is_an_error_and_not_used(store):
     lock = sqlite3.connect(store.file, timeout=0.1)
     lock.execute("BEGIN EXCLUSIVE")

@@ -201,6 +201,14 @@ def test_a_call_that_nothing_answers_did_not_succeed():
     assert dimension(given(1.0, cut), "TCS") == 0.5
 
 
+def test_a_conversation_in_which_the_assistant_says_nothing_is_a_reject():
+    judge = Judge(builtin_client(), MODEL, 1, 1)
+    ((_, outcome),) = stage.score([trajectory()], {"task": PLAIN}, judge, PARAMS)
+    assert isinstance(outcome, stage.Unjudged)
+    assert outcome.reason == "nothing_applies"
+    assert "the assistant says nothing" in outcome.detail
+
+
 def test_call_ids_that_come_again_are_told_apart():
     again = (turn(1, "a", "airport_city", "LHR"), result(1, "no such airport", error=True))
     assert dimension(given(1.0, trajectory(*again, *GOOD)), "TCS") == pytest.approx(2 / 3)

@@ -12,7 +12,7 @@ import yaml
 
 from astra.live import LiveConfigInvalid
 from astra.llm import Completion, EndpointUnavailable, Request, RequestRefused
-from astra.records import Server, Source, Task, ToolSpec, Trajectory, UserTurn
+from astra.records import Reject, Server, Source, Task, ToolSpec, Trajectory, UserTurn
 from astra.stage import StageError, read_records, write_records
 from stages.trajectories import (
     CONTRACT,
@@ -181,6 +181,17 @@ def test_a_live_server_that_does_not_start_stops_the_stage_with_3(workspace, cap
         main()
     assert stopped.value.code == 3
     assert "RIVERS_KEY not set" in capsys.readouterr().err
+
+
+def test_a_live_server_that_dies_in_the_middle_costs_its_own_conversations_with_the_reason_and_no_other(workspace):
+    fake = {"command": "python", "args": [str(Path(__file__).parents[1] / "fake_mcp_server.py"), "dead_on_call"]}
+    (workspace / "data/raw/tools/live.mcp.json").write_text(json.dumps({"mcpServers": {"rivers": fake}}))
+    main()
+    rejects = list(read_records(CONTRACT.rejects, Reject))
+    assert [one.id for one in rejects] == ["task-mouth:0", "task-mouth:1", "task-length:0", "task-length:1"]
+    assert {one.reason for one in rejects} == {"tool_infra_error"}
+    assert all("MCP server rivers died with exit code 9" in one.detail for one in rejects)
+    assert [one.task_id for one in written()] == [f"task-ferry-{n}" for n in range(6) for _ in range(2)]
 
 
 def test_a_task_of_an_unknown_server_names_the_remedy():
