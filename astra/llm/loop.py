@@ -53,7 +53,14 @@ class Loop:
                 raise
             finally:
                 if not finished:
-                    runner.run(ordered.end(cancel=self.stopped is None))
+                    self._end(runner, ordered)
+
+    def _end(self, runner: asyncio.Runner, ordered: _Ordered[A, B]) -> None:
+        """Wait for what is in flight, or cancel it."""
+        try:
+            runner.run(ordered.end(cancel=self.stopped is None))
+        except RuntimeError:  # a Ctrl-C just as a batch was done leaves the loop with an order to stop
+            runner.run(ordered.end(cancel=self.stopped is None))
 
     @contextmanager
     def _opened(self) -> Iterator[asyncio.Runner]:
