@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trl
@@ -15,7 +16,9 @@ from transformers import PreTrainedTokenizerFast
 
 from astra.chat import Chat, ChatError, NotTrainable
 from astra.records import Message
+from astra.stage import StageError
 from stages import sft
+from tests.stages.training_run import PARAMS
 from tests.test_chat import TOOL, call, new_chat, result, trained_spans, turn
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
@@ -51,6 +54,8 @@ class Rejecting:
 
     def __init__(self) -> None:
         self.rejects: list[tuple[str, str, str]] = []
+        self.metrics: dict[str, Any] = {}
+        self.n_in = 0
 
     def progress(self, items, total=None, unit="it"):
         return items
@@ -59,10 +64,20 @@ class Rejecting:
         self.rejects.append((record_id, reason, detail))
 
 
-def encode(chat: Chat, *messages: Message, max_length: int = 1000):
-    run = Rejecting()
-    kept = sft.encode(run, chat, [sft.Row("row", "imitation", messages, (TOOL,))], max_length)  # type: ignore[arg-type]
+def encode(chat: Chat, *messages: Message, max_length: int = 1000, **changes):
+    run, _, kept = encoded(chat, [messages], max_length=max_length, **changes)
     return kept, run.rejects
+
+
+def encoded(chat: Chat, conversations, **changes):
+    """The run, its params and what is kept of these conversations."""
+    params = sft.Params.model_validate(PARAMS["sft"] | {"max_length": 1000} | changes)
+    run = Rejecting()
+    rows = [sft.Row(f"row{number}", "imitation", tuple(one), (TOOL,)) for number, one in enumerate(conversations, 1)]
+    run.n_in = len(rows)
+    kept = sft.encode(run, chat, rows, params)  # type: ignore[arg-type]
+    assert run.n_in == len(kept) + len(run.rejects)
+    return run, params, kept
 
 
 # ---- HC-050: an assistant mask of zeros
@@ -70,7 +85,7 @@ def encode(chat: Chat, *messages: Message, max_length: int = 1000):
 
 def test_a_template_without_generation_marks_gives_no_chat():
     template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
-    with pytest.raises(ChatError, match=r"no {% generation %} marks"):
+    with pytest.raises(ChatError, match=r"gives no assistant mask: it has no {% generation %} marks.*m.role"):
         Chat(tokenizer(template))
 
 
@@ -78,16 +93,27 @@ def test_a_template_whose_marks_cover_nothing_trains_nothing_and_says_so():
     chat = Chat(
         tokenizer("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}{% generation %}{% endgeneration %}")
     )
-    kept, rejects = encode(chat, *HELLO)
-    assert kept == []
-    assert [(reason, detail.split(" of ")[0]) for _, reason, detail in rejects] == [("no_loss_mask", "0")]
+    with pytest.raises(StageError, match=r"gives no assistant mask: 0 of \d+ tokens of row1 are trained"):
+        encode(chat, *HELLO)
 
 
 def test_a_mask_over_everything_is_refused_too():
     chat = Chat(tokenizer("{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}"))
-    kept, rejects = encode(chat, *HELLO)
-    assert kept == []
+    with pytest.raises(StageError, match=r"gives no assistant mask: (\d+) of \1 tokens"):
+        encode(chat, *HELLO)
+
+
+def test_a_conversation_in_which_the_assistant_says_nothing_is_a_reject():
+    _, rejects = encode(new_chat(), HELLO[0])
     assert rejects[0][1] == "no_loss_mask"
+
+
+def test_the_share_of_rows_with_nothing_to_train_within_the_length_is_reported():
+    late = (Message(role="user", content="tide? " * 300), HELLO[1])
+    half = (*HELLO, *late)
+    run, _, kept = encoded(new_chat(), [HELLO, late, half, HELLO], max_length=64)
+    assert len(kept) == 2
+    assert (run.metrics["zero_share"], run.metrics["overlong_share"]) == (0.25, 0.5)
 
 
 def test_tool_and_user_tokens_are_never_trained():
@@ -121,7 +147,9 @@ ONLY_LAST = marked(
 
 
 def test_reasoning_that_a_template_drops_is_counted_and_the_row_is_a_reject():
-    kept, rejects = encode(Chat(tokenizer(ONLY_LAST)), *THOUGHTFUL)
+    run, _, kept = encoded(Chat(tokenizer(ONLY_LAST)), [THOUGHTFUL], split="never")
+    rejects = run.rejects
+    assert run.metrics["reasoning"] == {"turns": 2, "dropped_if_whole": 1}
     assert kept == []
     assert rejects[0][1] == "reasoning_lost"
     assert "of 1 of 2 turns" in rejects[0][2]
@@ -142,7 +170,7 @@ def test_reasoning_only_where_the_template_keeps_it_is_trained():
 )
 def test_hub_families_keep_all_reasoning_or_the_row_is_refused(name, lost):
     chat = family(name)
-    kept, rejects = encode(chat, *THOUGHTFUL)
+    kept, rejects = encode(chat, *THOUGHTFUL, split="never")
     assert [reason for _, reason, _ in rejects] == (["reasoning_lost"] if lost else [])
     assert all(f"of {lost} of 2 turns" in detail for *_, detail in rejects)
     assert all(thought in chat.text(one.ids) for _, one in kept for thought in ("need tool", "sum legs"))
@@ -153,7 +181,7 @@ def test_reasoning_before_a_call_in_the_last_turn_is_looked_for_by_itself():
     call_first = THOUGHTFUL[1].model_copy(
         update={"content": None, "tool_calls": (call(1, TOOL.name, '{"airport": "LHR"}'),)}
     )
-    _, rejects = encode(chat, THOUGHTFUL[0], call_first, result(1, "4"), THOUGHTFUL[3])
+    _, rejects = encode(chat, THOUGHTFUL[0], call_first, result(1, "4"), THOUGHTFUL[3], split="never")
     assert "of 1 of 2 turns" in rejects[0][2]
 
 
@@ -211,7 +239,7 @@ def test_one_number_with_a_point_stays_one_number_with_a_point():
     assert '{"n": 1.0}' in new_chat().text(one.ids)
 
 
-@pytest.mark.parametrize("name", ["llama3", "phi3", "deepseek_r1_distill"])
+@pytest.mark.parametrize("name", ["phi3", "deepseek_r1_distill"])
 def test_a_family_whose_template_leaves_calls_out_trains_no_conversation_with_calls(name):
     chat = family(name)
     with pytest.raises(NotTrainable) as refused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,10 @@ from astra.records import ToolSpec, canonical
 
 MAX_NESTING = 200  # of a tool's schemas with their defaults and examples; a record of 255 cannot be written
 TOO_DEEP = f"its schema is nested more than {MAX_NESTING} deep: flatten it"
+
+
+PARAMETERS = ("parameters", "inputSchema", "input_schema")
+RETURNS = ("outputSchema", "output_schema", "returns", "response")
 
 
 class Problem(NamedTuple):
@@ -151,6 +155,18 @@ def _is_unicode(name: str, tool: ToolSpec) -> bool:
 def mapping(value: Any) -> dict[str, Any]:
     """The value where it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def listing(document: Any) -> list[tuple[str, Any]]:
+    """The entries of a document with their pointers; a single one may stand alone."""
+    if isinstance(document, list):
+        return [(f"/{index}", one) for index, one in enumerate(document)]
+    return [("", document)]
+
+
+def first_of(one: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """The first of some keys that an object has: documents spell ``inputSchema`` in several ways. Else the first."""
+    return next((key for key in keys if one.get(key) is not None), next((key for key in keys if key in one), keys[0]))
 
 
 def no_object(value: Any, pointer: str, wanted: str) -> Problem:

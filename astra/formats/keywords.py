@@ -89,6 +89,40 @@ def scalar(key: str, value: Any) -> Any:
     return value
 
 
+LIMITS = (("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"))
+NUMBER_LIMITS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+FORMAT = re.compile(r"[A-Za-z][\w.:/+-]*")
+
+
+def empty_ranges(schema: Schema) -> list[tuple[str, ...]]:
+    """The keywords of each least that is over its most: no value has a place between them."""
+    found: list[tuple[str, ...]] = [pair for pair in LIMITS if set(pair) <= schema.keys() and _is_over(schema, *pair)]
+    least = _strictest(schema, "minimum", "exclusiveMinimum", max)
+    most = _strictest(schema, "maximum", "exclusiveMaximum", min)
+    if least and most and (least[0] > most[0] or (least[0] == most[0] and (least[1] or most[1]))):
+        found.append(tuple(key for key in NUMBER_LIMITS if key in schema))
+    return found
+
+
+def _is_over(schema: Schema, least: str, most: str) -> bool:
+    return bool(schema[least] > schema[most])
+
+
+def _strictest(schema: Schema, plain: str, exclusive: str, pick: Callable[..., Any]) -> tuple[Any, bool] | None:
+    """The limit that decides, and whether it is itself shut out."""
+    given = [schema[key] for key in (plain, exclusive) if key in schema]
+    if not given:
+        return None
+    limit = pick(given)
+    return limit, schema.get(exclusive) == limit
+
+
+def plain_format(text: str) -> str | None:
+    """A format's name as a schema may hold it; None for a text that can be no name."""
+    text = text.strip()
+    return text if FORMAT.fullmatch(text) else None
+
+
 OLD = frozenset(
     [
         "exclusiveMinimum",

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from astra.formats.document import (
+    PARAMETERS,
+    RETURNS,
     Draft,
     FoundServer,
     Problem,
+    first_of,
     mapping,
     no_object,
     one_text,
@@ -52,13 +55,14 @@ def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer
 def _draft(tool: Any, pointer: str) -> Draft | Problem:
     if not isinstance(tool, dict):
         return no_object(tool, pointer, "a tool")
+    parameters, returns = first_of(tool, PARAMETERS[1:]), first_of(tool, RETURNS[:2])
     return Draft(
         pointer=pointer,
         wire_name=tool.get("name"),
         description=tool.get("description"),
-        parameters=tool.get("inputSchema"),
-        returns=tool.get("outputSchema"),
-        places={"parameters": "/inputSchema", "returns": "/outputSchema"},
+        parameters=tool.get(parameters),
+        returns=tool.get(returns),
+        places={"parameters": f"/{parameters}", "returns": f"/{returns}"},
     )
 
 

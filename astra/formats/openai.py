@@ -1,4 +1,5 @@
-"""OpenAI function lists, wrapped (``{"type": "function", "function": ...}``) or flat, as BFCL writes them too.
+"""OpenAI function lists, wrapped (``{"type": "function", "function": ...}``) or flat, as BFCL writes them too; also
+those of other makers that say ``input_schema`` for ``parameters``.
 
 A list; an object whose ``functions`` or ``tools`` is one, beside ``name``, ``title``, ``description``, ``domain`` and
 ``licence``; or records that hold such lists each (BFCL's cases keep theirs under ``function``, conversations under
@@ -8,13 +9,16 @@ form has no place for, is read from ``returns`` or ``response``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from astra.formats.document import (
+    PARAMETERS,
+    RETURNS,
     Draft,
     FoundServer,
     Problem,
+    first_of,
     mapping,
     no_object,
     one_text,
@@ -28,7 +32,8 @@ LISTS = ("functions", "tools", "function")
 
 
 def recognises(document: Any) -> bool:
-    return any(_is_function(one) for _, one in _functions(document))
+    keys = PARAMETERS if isinstance(document, list) else PARAMETERS[:1]  # MCP's tool list is an object
+    return any(_is_function(one, keys) for _, one in _functions(document))
 
 
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
@@ -47,8 +52,8 @@ def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer
     )
 
 
-def _is_function(one: Any) -> bool:
-    return isinstance(one, dict) and (isinstance(one.get("function"), dict) or "parameters" in one)
+def _is_function(one: Any, keys: Iterable[str] = PARAMETERS) -> bool:
+    return isinstance(one, dict) and (isinstance(one.get("function"), dict) or bool(one.keys() & set(keys)))
 
 
 def _functions(document: Any) -> Iterator[tuple[str, Any]]:
@@ -88,12 +93,14 @@ def _draft(one: Any, pointer: str) -> Draft | Problem:
     function, inner = (one["function"], "/function") if isinstance(one, dict) and "function" in one else (one, "")
     if not isinstance(function, dict):
         return no_object(function, pointer + inner, "a function")
-    returns = "returns" if "returns" in function else "response"
+    if inner and not function.keys() & set(PARAMETERS) and one.keys() & set(PARAMETERS):
+        function, inner = {**one, **function}, ""  # what belongs inside stands beside it
+    parameters, returns = first_of(function, PARAMETERS), first_of(function, RETURNS[::-1])
     return Draft(
         pointer=pointer,
         wire_name=function.get("name"),
         description=function.get("description"),
-        parameters=function.get("parameters"),
+        parameters=function.get(parameters),
         returns=function.get(returns),
-        places={"parameters": f"{inner}/parameters", "returns": f"{inner}/{returns}"},
+        places={"parameters": f"{inner}/{parameters}", "returns": f"{inner}/{returns}"},
     )

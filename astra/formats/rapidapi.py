@@ -9,14 +9,16 @@ number or boolean of its type is dropped with a note rather than bent, and an em
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
 from typing import Any
 
+from astra.formats.defaults import NOTHING, fits, mended
 from astra.formats.document import (
     Draft,
     FoundServer,
     Problem,
+    listing,
     mapping,
     no_object,
     no_server,
@@ -25,19 +27,19 @@ from astra.formats.document import (
     text_or_none,
     tools_of,
 )
+from astra.formats.keywords import listed
 from astra.formats.names import slug
-from astra.formats.parsing import strict_json
 from astra.formats.schema import Schema, escape
 from astra.formats.type_names import UnknownTypeName, named_type
 from astra.records import canonical
 
 
 def recognises(document: Any) -> bool:
-    return any(_is_hub(one) for _, one in _entries(document))
+    return any(_is_hub(one) for _, one in listing(document))
 
 
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
-    entries = _entries(document)
+    entries = listing(document)
     for place, hub in entries:
         if not _is_hub(hub):
             yield no_server(uri, no_object(hub, place, "a hub with an api_list"))
@@ -61,13 +63,6 @@ def _server(hub: dict[str, Any], apis: list[tuple[str, Any]], uri: str, max_ref_
         tools=found.tools,
         problems=found.problems,
     )
-
-
-def _entries(document: Any) -> list[tuple[str, Any]]:
-    """The hubs of a document, and what stands where one should, with their pointers."""
-    if isinstance(document, list):
-        return [(f"/{index}", one) for index, one in enumerate(document)]
-    return [("", document)]
 
 
 def _is_hub(one: Any) -> bool:
@@ -136,32 +131,19 @@ def _parameter(one: dict[str, Any], at: str, notes: list[str]) -> Schema:
 
 
 def _default(value: Any, schema: Schema, at: str, notes: list[str]) -> Schema:
-    """The default with its JSON type, or nothing."""
+    """The default with its JSON type, or nothing. A text that spells its value is how hubs write defaults."""
     if value is None or value == "":
         return {}
-    kind = schema.get("type")
-    if isinstance(value, str) and kind in ("number", "integer", "boolean", "array", "object"):
-        meant = _canonical_value(value, kind)
-        if meant is None:
-            notes.append(f"default_dropped {at} ({escape(value[:40])} is no {kind})")
-            return {}
-        return {"default": meant}
-    return {"default": value}
-
-
-def _canonical_value(text: str, kind: str) -> Any:
-    """The value that a text spells exactly; None for ``00120``, ``1e5`` as an integer, ``yes`` as a boolean."""
-    if kind == "boolean":
-        return {"true": True, "false": False}.get(text.lower())
-    if kind in ("number", "integer"):
-        if re.fullmatch(r"-?(0|[1-9]\d{,300})", text):
-            return int(text)
-        return float(text) if kind == "number" and re.fullmatch(r"-?(0|[1-9]\d{,300})\.\d+", text) else None
-    try:
-        value = strict_json(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, {"array": list, "object": dict}[kind]) else None
+    if fits(value, schema):
+        return {"default": value}
+    meant = mended(value, schema)
+    shown = escape(json.dumps(value, ensure_ascii=False)[:40])
+    if meant is NOTHING:
+        notes.append(f"default_dropped {at} ({shown} is no {'/'.join(listed(schema.get('type', 'value')))})")
+        return {}
+    if not isinstance(value, str):
+        notes.append(f"default_coerced {at} ({shown} read as text)")
+    return {"default": meant}
 
 
 def _result(api: dict[str, Any]) -> Any:

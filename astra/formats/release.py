@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from astra.formats.document import (
+    PARAMETERS,
     Draft,
     FoundServer,
     Problem,
+    first_of,
+    listing,
     mapping,
     no_object,
     no_server,
@@ -24,11 +27,11 @@ from astra.formats.document import (
 
 
 def recognises(document: Any) -> bool:
-    return any(_is_server(one) for _, one in _lines(document))
+    return any(_is_server(one) for _, one in listing(document))
 
 
 def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer]:
-    for place, line in _lines(document):
+    for place, line in listing(document):
         if not _is_server(line):
             yield no_server(uri, no_object(line, place, "a server with base_info.tool_list"))
             continue
@@ -48,13 +51,6 @@ def servers(document: Any, uri: str, max_ref_depth: int) -> Iterator[FoundServer
         )
 
 
-def _lines(document: Any) -> list[tuple[str, Any]]:
-    """The lines of the file with their pointers; a single server may stand alone."""
-    if isinstance(document, list):
-        return [(f"/{index}", one) for index, one in enumerate(document)]
-    return [("", document)]
-
-
 def _is_server(line: Any) -> bool:
     return isinstance(mapping(mapping(line).get("base_info")).get("tool_list"), list)
 
@@ -62,10 +58,11 @@ def _is_server(line: Any) -> bool:
 def _draft(tool: Any, pointer: str) -> Draft | Problem:
     if not isinstance(tool, dict):
         return no_object(tool, pointer, "a tool")
+    parameters = first_of(tool, PARAMETERS)
     return Draft(
         pointer=pointer,
         wire_name=tool.get("name"),
         description=tool.get("description"),
-        parameters=tool.get("parameters"),
-        places={"parameters": "/parameters"},
+        parameters=tool.get(parameters),
+        places={"parameters": f"/{parameters}"},
     )

@@ -6,28 +6,40 @@ it holds only the keywords of ``keywords.py``, each with a value that its table 
 meta-schema, which is much too slow to be asked about every tool.
 
 A result without notes accepts exactly the values that the document's schema accepts. Whatever was lost or guessed
-leaves a note ``<what> <pointer>`` (below not, if, oneOf and maxContains, more and less change places):
+leaves a note ``<what> <pointer>``:
 
     accepts more    truncated_recursion  a definition that contains itself is unrolled ``max_ref_depth`` times; the next
                                          occurrence takes anything of its type, e.g. an open object
+                    truncated_definition inlining all references would make too much of it: definitions below a certain
+                                         number of others take anything of their type
                     unresolved_ref       the reference leads out of the document, or nowhere
                     unknown_type         no type that we know has this name
                     bad_keyword, bad_pattern, bad_schema   what stands there means nothing, or nothing to Python
                     enum_type_mismatch   type and enum disagree: the values win
                     enum_without_null    type allows null and enum does not: null was added
                     ghost_required       a required name had no property; it has one now
+                    empty_range          a least that is over the most: no value could be given; both were dropped
+                    loosened             a not, if or oneOf around one of these, or what refuses all else beside one,
+                                         would refuse more now, so it was dropped (oneOf: became anyOf)
                     top_level_union      the alternatives of a call's arguments became one object (``flat_top``)
     accepts less    implied_type         properties without type: an object; items without type: an array
+                    flat_parameters      parameters stood where a schema should; they are its properties (``flat``)
     as before       null_only            a property that can only be null is of no use for linking tools
+                    default_dropped, default_coerced   a default that its schema refuses (``defaults``)
+
+Of each kind the first ``MAX_NOTES`` are told, then how many more there are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from astra.formats import flat
+from astra.formats.defaults import honest
 from astra.formats.keywords import (
     ANNOTATIONS,
     BOOLEAN_SINGLES,
@@ -38,25 +50,46 @@ from astra.formats.keywords import (
     SINGLES,
     Schema,
     distinct,
+    empty_ranges,
     has_type,
     in_order,
     is_pattern,
     kinds_of,
     listed,
     one_type,
+    plain_format,
     scalar,
     translated,
 )
 from astra.formats.references import References, escape, step
 from astra.formats.type_names import UnknownTypeName, named_type
-from astra.formats.unions import TOP_FORBIDDEN, beside_reference, flat_top, or_null, simplified
+from astra.formats.unions import TOP_FORBIDDEN, UNEVALUATED, beside_reference, flat_top, or_null, simplified
 from astra.records import canonical
 
 MAX_NESTING = 64
 MAX_SUBSCHEMAS = 5000
+CUT_SUBSCHEMAS = 1000  # of one that must be cut anyway: no more than a model may read
+CUT_BELOW = (8, 6, 5, 4, 3, 2, 1, 0)  # references within references that are followed, the most first
 MAX_HOPS = 16
 MAX_PASSES = 8
+MAX_NOTES = 20
 TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+LOOSER = frozenset(
+    [
+        "truncated_recursion",
+        "truncated_definition",
+        "unresolved_ref",
+        "unknown_type",
+        "bad_keyword",
+        "bad_pattern",
+        "bad_schema",
+        "enum_type_mismatch",
+        "enum_without_null",
+        "ghost_required",
+        "empty_range",
+        "loosened",
+    ]
+)
 NO_CONTAINER = frozenset({"type", "anyOf", "oneOf", "allOf", "const", "enum"})
 
 
@@ -82,40 +115,72 @@ def clean(schema: Any, root: Any, max_ref_depth: int, pointer: str = "") -> Clea
 
     ``root`` is the document that ``#/...`` references point into where the schema itself has no such place.
     """
-    cleaned, notes = _settled(schema, root, max_ref_depth, pointer, in_place=False)
-    return Cleaned(cleaned, tuple(notes))
+    return _settled(schema, root, max_ref_depth, pointer, in_place=False)
 
 
 def clean_parameters(schema: Any, root: Any, max_ref_depth: int, pointer: str = "") -> Cleaned:
     """A schema for a call's arguments: always an object with ``properties`` and ``required``. Raises SchemaInvalid."""
-    cleaned, notes = _settled(schema, root, max_ref_depth, pointer, in_place=True)
-    return Cleaned(cleaned, tuple(notes))
+    read = flat.as_schema(schema)
+    cleaned, notes = _settled(read.schema, root, max_ref_depth, pointer, in_place=True)
+    return Cleaned(cleaned, (f"flat_parameters {pointer or '/'}", *notes) if read.is_made else notes)
 
 
-def _settled(
-    schema: Any, root: Any, max_ref_depth: int, pointer: str, in_place: bool
-) -> tuple[Schema, dict[str, None]]:
+class Bounds(NamedTuple):
+    """How far references are followed: a definition inside itself, references within references, subschemas in all."""
+
+    depth: int
+    hops: int = MAX_NESTING
+    most: int = MAX_SUBSCHEMAS
+
+
+def _bounds(max_ref_depth: int) -> Iterator[Bounds]:
+    """What is tried, until the schema is small enough: the whole of it, then less and less of its definitions."""
+    for depth in range(max_ref_depth, 0, -1):
+        yield Bounds(depth)
+    for hops in CUT_BELOW:
+        yield Bounds(1, hops, CUT_SUBSCHEMAS)
+    yield Bounds(1, 0)
+
+
+def _settled(schema: Any, root: Any, max_ref_depth: int, pointer: str, in_place: bool) -> Cleaned:
     """The cleaned schema and the notes. What was merged is cleaned again, until that changes nothing."""
     cleaner, cleaned = _unrolled(schema, root, max_ref_depth, pointer, in_place)
     notes = cleaner.notes
     for _ in range(MAX_PASSES if cleaner.merged else 0):
         before = canonical(cleaned)
-        again = _Cleaner(References((cleaned,)), 1)
+        again = _Cleaner(References((cleaned,)), Bounds(1))
         cleaned = again.whole(cleaned, pointer, in_place)
         notes |= again.notes
         if canonical(cleaned) == before:
             break
-    return cleaned, notes
+    cleaned = honest(cleaned, pointer, cleaner.note)
+    return Cleaned(cleaned, tuple(_told(notes)))
 
 
 def _unrolled(schema: Any, root: Any, max_ref_depth: int, pointer: str, in_place: bool) -> tuple[_Cleaner, Schema]:
-    """The cleaner after its first pass, and the result; unrolled less often where only that makes it small enough."""
-    for depth in range(max_ref_depth, 1, -1):
-        cleaner = _Cleaner(References((schema, root)), depth)
-        with contextlib.suppress(SchemaTooLarge):
+    """The cleaner after its first pass, and the result; unrolled less far where only that makes it small enough."""
+    refused: SchemaTooLarge | None = None
+    for bounds in _bounds(max_ref_depth):
+        cleaner = _Cleaner(References((schema, root)), bounds)
+        try:
             return cleaner, cleaner.whole(schema, pointer, in_place)
-    cleaner = _Cleaner(References((schema, root)), 1)
-    return cleaner, cleaner.whole(schema, pointer, in_place)
+        except SchemaTooLarge as error:
+            refused = error
+    assert refused is not None
+    raise refused
+
+
+def _told(notes: Iterable[str]) -> Iterator[str]:
+    """The notes, of each kind only so many: one schema may be cut in thousands of places."""
+    met: Counter[str] = Counter()
+    for note in notes:
+        what = note.partition(" ")[0]
+        met[what] += 1
+        if met[what] <= MAX_NOTES:
+            yield note
+    for what, n in met.items():
+        if n > MAX_NOTES:
+            yield f"{what} in {n - MAX_NOTES} more places"
 
 
 @dataclass
@@ -123,12 +188,14 @@ class _Cleaner:
     """One pass over one schema. ``path`` names the references that are being unrolled, outermost first."""
 
     references: References
-    max_ref_depth: int
+    bounds: Bounds
     notes: dict[str, None] = field(default_factory=dict)
     n_subschemas: int = 0
+    n_loose: int = 0
     merged: bool = False
 
     def note(self, what: str, pointer: str, detail: str = "") -> None:
+        self.n_loose += what in LOOSER
         self.notes[f"{what} {pointer or '/'}" + (f" ({detail})" if detail else "")] = None
 
     def whole(self, raw: Any, pointer: str, in_place: bool) -> Schema:
@@ -157,10 +224,10 @@ class _Cleaner:
         ``in_place``: it speaks of the value that the schema around it speaks of, so nothing may be guessed here.
         """
         self.n_subschemas += 1
-        if self.n_subschemas > MAX_SUBSCHEMAS:
-            raise SchemaTooLarge(pointer, f"more than {MAX_SUBSCHEMAS} subschemas after inlining references")
-        if pointer.count("/") > 2 * MAX_NESTING or len(path) > MAX_NESTING:
-            raise SchemaInvalid(pointer, f"nested more than {MAX_NESTING} deep")
+        if self.n_subschemas > self.bounds.most:
+            raise SchemaTooLarge(pointer, f"more than {self.bounds.most} subschemas with its definitions left out")
+        if pointer.count("/") > 2 * MAX_NESTING:
+            raise SchemaTooLarge(pointer, f"nested more than {MAX_NESTING} deep")
         if raw is True or raw is None:
             return {}
         if raw is False:
@@ -179,23 +246,44 @@ class _Cleaner:
 
     def _referenced(self, raw: Schema, key: str, pointer: str, path: tuple[str, ...], in_place: bool) -> Schema:
         reference = raw[key]
-        siblings = self.schema({k: v for k, v in raw.items() if k not in (key, "nullable")}, pointer, path, True)
+        beside = {k: v for k, v in raw.items() if k not in (key, "nullable")}
+        siblings = self.schema(beside, pointer, path, True) if beside else {}
         if not isinstance(reference, str):
-            self.note("unresolved_ref", pointer, type(reference).__name__)
-            return self._finished(siblings, pointer, in_place, nullable=False)
+            return self._unresolved(siblings, type(reference).__name__, pointer, in_place)
         target = self.references.resolve(reference)
         if target is None:
-            self.note("unresolved_ref", pointer, reference)
-            return self._finished(siblings, pointer, in_place, nullable=False)
-        if path.count(reference) >= self.max_ref_depth:
-            self.note("truncated_recursion", pointer, reference)
+            return self._unresolved(siblings, reference, pointer, in_place)
+        cut = self._cut(reference, path)
+        if cut is not None:
+            self.note(cut, pointer, reference)
             merged = self._open(target.value, pointer) | {k: siblings[k] for k in ANNOTATIONS if k in siblings}
         else:
             alone = not siblings.keys() - set(ANNOTATIONS)
             self.merged |= not alone
+            n_loose = self.n_loose
             cleaned = self.schema(target.value, pointer, (*path, reference), in_place or not alone)
+            if self.n_loose > n_loose:
+                self._drop(siblings, UNEVALUATED, pointer)
             merged = beside_reference(cleaned, siblings)
         return self._finished(merged, pointer, in_place, raw.get("nullable") is True)
+
+    def _cut(self, reference: str, path: tuple[str, ...]) -> str | None:
+        """Why a reference is not followed, as the note says it; None for one that is."""
+        if path.count(reference) >= self.bounds.depth:
+            return "truncated_recursion"
+        return "truncated_definition" if len(path) > self.bounds.hops else None
+
+    def _unresolved(self, siblings: Schema, reference: str, pointer: str, in_place: bool) -> Schema:
+        """What stands beside a reference that leads nowhere."""
+        self.note("unresolved_ref", pointer, reference)
+        self._drop(siblings, UNEVALUATED, pointer)
+        return self._finished(siblings, pointer, in_place, nullable=False)
+
+    def _drop(self, cleaned: Schema, keys: Iterable[str], pointer: str) -> None:
+        """Take keywords away that would refuse what the document takes; in place."""
+        for key in sorted(cleaned.keys() & set(keys)):
+            del cleaned[key]
+            self.note("loosened", step(pointer, key))
 
     def _open(self, raw: Any, pointer: str) -> Schema:
         """Anything of the type that a definition has; anything at all where it does not say one type of its own."""
@@ -219,13 +307,20 @@ class _Cleaner:
     # -------------------------------------------------------------- keywords
 
     def _keywords(self, raw: Schema, pointer: str, path: tuple[str, ...], in_place: bool) -> Schema:
-        raw = translated(raw)
+        spelled_out = flat.spelled_out(raw)
+        if spelled_out is not None:
+            self.note("flat_parameters", pointer)
+        raw = translated(spelled_out or raw)
         nullable = raw.pop("nullable", False) is True
         cleaned = self._types(raw.pop("type", None), pointer, path)
         if "anyOf" in cleaned and raw.pop("anyOf", None) is not None:
             self.note("bad_keyword", step(pointer, "anyOf"))
+        looser: set[str] = set()
         for key, value in raw.items():
-            if key in SCALARS:
+            n_loose = self.n_loose
+            if key == "format" and isinstance(value, str):
+                cleaned |= self._format(value, step(pointer, key))
+            elif key in SCALARS:
                 if SCALARS[key](value):
                     cleaned[key] = scalar(key, value)
                 elif value is not None:
@@ -238,12 +333,40 @@ class _Cleaner:
                 allows_boolean = key in BOOLEAN_SINGLES and (value is False or (value is True and key != "items"))
                 at = step(pointer, key)
                 cleaned[key] = value if allows_boolean else self.schema(value, at, path, key in IN_PLACE)
+            if self.n_loose > n_loose:
+                looser.add(key)
+        if looser:
+            self._turn_round(cleaned, looser, raw, pointer)
+        for keys in empty_ranges(cleaned):
+            self.note("empty_range", pointer, " ".join(f"{key} {cleaned.pop(key)}" for key in keys))
         if "required" in raw or "properties" in raw:
             self._required(raw, cleaned, pointer)
         if "enum" in raw:
             self._enum(raw["enum"], cleaned, pointer)
         self.merged |= "allOf" in cleaned
         return self._finished(cleaned, pointer, in_place, nullable)
+
+    def _format(self, value: str, at: str) -> Schema:
+        """A format's name; what can be none is dropped."""
+        name = plain_format(value)
+        if name is None:
+            self.note("bad_keyword", at, value[:40])
+        return {"format": name} if name is not None else {}
+
+    def _turn_round(self, cleaned: Schema, looser: set[str], raw: Schema, pointer: str) -> None:
+        """Take away what refuses more since something in it (``looser``) accepts more; in place."""
+        self._drop(cleaned, {"not"} & looser, pointer)
+        self._drop(cleaned, ("if", "then", "else") if "if" in looser else (), pointer)
+        self._drop(cleaned, ("maxContains",) if "contains" in looser else (), pointer)
+        if looser & IN_PLACE:
+            self._drop(cleaned, UNEVALUATED, pointer)
+        patterns = raw.get("patternProperties")
+        if isinstance(patterns, dict) and not all(is_pattern(one) for one in patterns):
+            self._drop(cleaned, ("additionalProperties", "unevaluatedProperties"), pointer)
+        if "oneOf" in looser and "oneOf" in cleaned:
+            branches = cleaned.pop("oneOf")
+            self.note("loosened", step(pointer, "oneOf"))
+            cleaned.setdefault("anyOf", branches)
 
     def _finished(self, cleaned: Schema, pointer: str, in_place: bool, nullable: bool) -> Schema:
         cleaned = simplified(cleaned)
@@ -276,6 +399,9 @@ class _Cleaner:
         return self._keywords(found[0], pointer, path, True) if len(found) == 1 else {"anyOf": found}
 
     def _map(self, key: str, value: Any, at: str, path: tuple[str, ...]) -> Schema:
+        if key == "properties" and isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            self.note("flat_parameters", at)
+            value = flat.named(value)
         if not isinstance(value, dict):
             if value not in (None, []):
                 self.note("bad_keyword", at)
@@ -300,14 +426,16 @@ class _Cleaner:
         """The names in ``required``, and those of properties that say ``required: true`` of themselves (draft 3)."""
         given = raw.get("required", [])
         names = [given] if isinstance(given, str) else given
-        if isinstance(names, bool) or names is None:
+        if flat.is_flag(given) or names is None:
             names = []  # about this schema itself: its parent has read it
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             self.note("bad_keyword", step(pointer, "required"))
             names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
         properties = raw.get("properties")
+        if isinstance(properties, list):
+            properties = flat.named(properties)
         for name, one in properties.items() if isinstance(properties, dict) else ():
-            if isinstance(one, dict) and one.get("required") is True:
+            if flat.says_required(one):
                 names = [*names, str(name)]
         if names or (isinstance(given, list) and "required" in raw):
             cleaned["required"] = list(dict.fromkeys(names))

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from astra.formats import READERS, format_of
+from tests.formats.documents import RAPIDAPI
 
 LEG = {
     "type": "object",
@@ -210,24 +211,8 @@ def test_hc_010_python_type_names_are_read_and_parameters_may_be_called_like_key
 
 
 def test_hc_011_a_hub_keeps_wire_names_and_honest_defaults():
-    api = {
-        "api_name": "/berths/:port_id/slots",
-        "api_description": " ",
-        "method": "GET",
-        "required_parameters": [
-            {"name": "port_id", "type": "STRING", "description": "Port code", "default": ""},
-            {"name": "post code", "type": "NUMBER", "description": "", "default": "00120"},
-        ],
-        "optional_parameters": [
-            {"name": "day", "type": "DATE (YYYY-MM-DD)", "description": "", "default": ""},
-            {"name": "max", "type": "NUMBER", "description": "", "default": "10"},
-            {"name": "raw", "type": "BOOLEAN", "description": "", "default": "false"},
-            {"name": "mode", "type": "ENUM", "description": "one of: slow, fast", "default": "Slow"},
-            {"name": "port_id", "type": "NUMBER", "description": "dup", "default": "7"},
-        ],
-        "template_response": {"slots": ["str"]},
-    }
-    hub = {"tool_name": "Harbour Data (Free)", "category_name": "Logistics", "api_list": [api]}
+    hub = {**RAPIDAPI, "api_list": [{**RAPIDAPI["api_list"][0], "template_response": {"slots": ["str"]}}]}
+    (api,) = hub["api_list"]
     query = {
         "api_list": [{**api, "tool_name": "Harbour Data (Free)", "category_name": "Logistics"}],
         "query": "Which slots?",
@@ -251,6 +236,40 @@ def test_hc_011_a_hub_keeps_wire_names_and_honest_defaults():
             "required": ["port_id", "post code"],
         }
         assert [note.split(" ")[0] for note in tool.notes] == ["no_description", "default_dropped", "duplicate_param"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "kept", "note"),
+    [
+        ("STRING", 5, "5", "default_coerced"),
+        ("STRING", True, "true", "default_coerced"),
+        ("STRING", 2.5, "2.5", "default_coerced"),
+        ("STRING", ["a"], None, "default_dropped"),
+        ("STRING", "", None, None),
+        ("STRING", "00120", "00120", None),
+        ("NUMBER", True, None, "default_dropped"),
+        ("NUMBER", "yes", None, "default_dropped"),
+        ("NUMBER", "1,5", None, "default_dropped"),
+        ("NUMBER", 5, 5, None),
+        ("NUMBER", "2.5", 2.5, None),
+        ("INTEGER", 2.5, None, "default_dropped"),
+        ("INTEGER", "7", 7, None),
+        ("BOOLEAN", 1, None, "default_dropped"),
+        ("BOOLEAN", "yes", None, "default_dropped"),
+        ("BOOLEAN", "True", True, None),
+        ("DATE (YYYY-MM-DD)", 20240101, "20240101", "default_coerced"),
+        ("ARRAY", {"a": 1}, None, "default_dropped"),
+        ("ARRAY", '["a"]', ["a"], None),
+        ("Optional[str]", 5, "5", "default_coerced"),
+    ],
+)
+def test_hc_011_a_default_has_the_type_of_its_parameter_or_a_note_says_what_became_of_it(kind, default, kept, note):
+    api = {"api_name": "Get", "optional_parameters": [{"name": "a", "type": kind, "default": default}]}
+    (tool,) = server({"tool_name": "Hub", "api_list": [api]}).tools
+    assert tool.parameters["properties"]["a"].get("default") == kept
+    assert type(tool.parameters["properties"]["a"].get("default")) is type(kept)
+    found = [one.split(" ")[0] for one in tool.notes if one.startswith("default_")]
+    assert found == ([note] if note else [])
 
 
 @pytest.mark.parametrize(

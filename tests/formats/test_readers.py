@@ -230,8 +230,10 @@ def test_swagger_2_is_read_too():
 
 
 def test_one_bad_operation_is_a_problem_with_its_place():
-    broken = {"name": "a", "in": "query", "schema": {"$ref": "#/components/schemas/Deep0"}}
-    deep = {f"Deep{n}": {"$ref": f"#/components/schemas/Deep{n + 1}"} for n in range(300)}
+    deep = {"type": "string"}
+    for _ in range(150):
+        deep = {"type": "array", "items": deep}
+    broken = {"name": "a", "in": "query", "schema": deep}
     document = {
         "openapi": "3.1.0",
         "paths": {
@@ -239,11 +241,10 @@ def test_one_bad_operation_is_a_problem_with_its_place():
             "/b": {"get": {"operationId": "b"}},
             "/c": [],
         },
-        "components": {"schemas": deep},
     }
     server = only(document)
     assert [tool.name for tool in server.tools] == ["b"]
-    assert [(one.reason, one.pointer) for one in server.problems] == [
+    assert [(one.reason, one.pointer.partition("/items")[0]) for one in server.problems] == [
         ("bad_schema", "/paths/~1a/get/parameters/a"), ("bad_tool", "/paths/~1a/post"), ("bad_tool", "/paths/~1c"),
     ]  # fmt: skip
 

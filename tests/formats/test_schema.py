@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -149,16 +150,84 @@ def test_a_reference_to_itself_ends():
     assert cleaned({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}) == {}
 
 
-def test_references_that_multiply_without_recursion_are_refused():
-    defs = {f"L{n}": {"properties": {f"p{m}": {"$ref": f"#/$defs/L{n + 1}"} for m in range(10)}} for n in range(8)}
+def clique(n):
+    """Definitions each of which contains all of them."""
+    return {
+        f"N{one}": {
+            "type": "object",
+            "properties": {f"p{m}": {"$ref": f"#/$defs/N{m}"} for m in range(n)},
+            "required": ["p0"],
+        }
+        for one in range(n)
+    }
+
+
+def n_subschemas(schema):
+    return 1 + sum(map(n_subschemas, schema.get("properties", {}).values()))
+
+
+@pytest.mark.parametrize("n", [7, 8, 20, 60])
+def test_definitions_that_contain_each_other_are_cut_to_open_objects_where_all_of_them_would_be_too_much(n):
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/N0"}}, "required": ["a"], "$defs": clique(n)}
+    result = clean_parameters(schema, None, 2)
+    assert "truncated_definition" in {note.split(" ")[0] for note in result.notes}
+    assert n_subschemas(result.schema) <= 1000
+    assert len(result.notes) < 100
+    assert result.schema["properties"]["a"]["properties"]["p1"]["type"] == "object"
+    assert clean_parameters(result.schema, None, 2).schema == result.schema
+    assert clean_parameters(schema, None, 2) == result
+
+
+def test_of_many_places_that_were_cut_the_first_are_told_and_the_rest_counted():
+    notes = clean({"$ref": "#/$defs/N0", "$defs": clique(7)}, None, 2).notes
+    for what in ("truncated_recursion", "truncated_definition"):
+        told = [note for note in notes if note.startswith(what)]
+        assert len(told) == 21
+        assert re.fullmatch(rf"{what} in \d+ more places", told[-1])
+
+
+@pytest.mark.parametrize(
+    "defs",
+    [
+        {f"L{n}": {"properties": {f"p{m}": {"$ref": f"#/$defs/L{n + 1}"} for m in range(10)}} for n in range(8)},
+        {f"L{n}": {"$ref": f"#/$defs/L{n + 1}"} for n in range(300)},
+        {f"L{n}": {"type": "object", "properties": {"next": {"$ref": f"#/$defs/L{(n + 1) % 80}"}}} for n in range(80)},
+        {f"L{n}": {"anyOf": [{"$ref": f"#/$defs/L{m}"} for m in range(9)]} for n in range(9)},
+        {
+            f"L{n}": {"type": "array", "items": {"oneOf": [{"$ref": f"#/$defs/L{m}"} for m in range(9)]}}
+            for n in range(9)
+        },
+    ],
+)
+def test_references_that_multiply_or_never_end_are_cut_too(defs):
+    result = clean({"$ref": "#/$defs/L0", "$defs": {**defs, "L8": defs.get("L8", {"type": "string"})}}, None, 2)
+    assert {note.split(" ")[0] for note in result.notes} & {"truncated_definition", "unresolved_ref"}
+    jsonschema.Draft202012Validator.check_schema(result.schema)
+
+
+def test_a_schema_that_is_too_large_without_any_definition_is_refused():
     with pytest.raises(SchemaInvalid, match="more than 5000 subschemas"):
-        clean({"$ref": "#/$defs/L0", "$defs": {**defs, "L8": {"type": "string"}}}, None, 2)
+        clean({"properties": {f"p{n}": {} for n in range(6000)}}, None, 2)
 
 
-def test_a_chain_of_references_longer_than_any_real_one_is_refused():
-    defs = {f"L{n}": {"$ref": f"#/$defs/L{n + 1}"} for n in range(300)}
-    with pytest.raises(SchemaInvalid):
-        clean({"$ref": "#/$defs/L0", "$defs": defs}, None, 2)
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"not": {"$ref": "#/$defs/T"}}, {"sub": {"sub": {"sub": 5}}}),
+        ({"if": {"$ref": "#/$defs/T"}, "then": False}, {"sub": {"sub": {"sub": 5}}}),
+        ({"oneOf": [{"$ref": "#/$defs/T"}, {"type": "object", "required": ["sub"]}]}, {"sub": {"sub": {"sub": 5}}}),
+        ({"allOf": [{"$ref": "elsewhere.json"}], "unevaluatedProperties": False}, {}),
+        ({"$ref": "elsewhere.json", "unevaluatedProperties": False}, {"a": 1}),
+        ({"contains": {"$ref": "#/$defs/T"}, "maxContains": 1}, [{}, {"sub": {"sub": {"sub": 5}}}]),
+        ({"patternProperties": {r"^\p{L}+$": {}}, "additionalProperties": False}, {"name": 1}),
+        ({"not": {"type": "Gadget"}}, 5),
+    ],
+)
+def test_what_was_made_looser_never_makes_what_stands_around_it_refuse_more(schema, value):
+    tree = {"type": "object", "properties": {"sub": {"$ref": "#/$defs/T"}}}
+    result = clean({**schema, "$defs": {"T": tree}}, None, 1)
+    jsonschema.Draft202012Validator(result.schema).validate(value)
+    assert "loosened" in {note.split(" ")[0] for note in result.notes}
 
 
 def test_a_schema_nested_without_end_is_refused():
@@ -440,3 +509,55 @@ def test_any_json_as_parameters_is_an_object_or_an_error(schema):
     assert first["type"] == "object"
     assert set(first["required"]) <= set(first["properties"])
     assert json.dumps(clean_parameters(first, None, 2).schema) == json.dumps(first)
+
+
+# ------------------------------------------------------------------ values that cannot be
+
+
+@pytest.mark.parametrize(
+    ("schema", "result", "what"),
+    [
+        ({"type": "string", "default": 5}, {"type": "string", "default": "5"}, "default_coerced"),
+        ({"type": "string", "default": True}, {"type": "string", "default": "true"}, "default_coerced"),
+        ({"type": "integer", "default": "5"}, {"type": "integer", "default": 5}, "default_coerced"),
+        ({"type": "boolean", "default": "False"}, {"type": "boolean", "default": False}, "default_coerced"),
+        ({"type": "array", "default": "[1]"}, {"type": "array", "default": [1]}, "default_coerced"),
+        ({"type": ["integer", "null"], "default": "7"}, {"type": ["integer", "null"], "default": 7}, "default_coerced"),
+        ({"type": "string", "enum": ["1", "2"], "default": 1}, {"type": "string", "enum": ["1", "2"], "default": "1"}, "default_coerced"),
+        ({"type": "number", "default": True}, {"type": "number"}, "default_dropped"),
+        ({"type": "boolean", "default": 1}, {"type": "boolean"}, "default_dropped"),
+        ({"type": "integer", "default": 2.5}, {"type": "integer"}, "default_dropped"),
+        ({"type": "number", "default": "00120"}, {"type": "number"}, "default_dropped"),
+        ({"type": "string", "default": None}, {"type": "string"}, "default_dropped"),
+        ({"type": "string", "default": ["a"]}, {"type": "string"}, "default_dropped"),
+        ({"type": "string", "enum": ["slow", "fast"], "default": "Slow"}, {"type": "string", "enum": ["slow", "fast"]}, "default_dropped"),
+        ({"type": "integer", "minimum": 1, "default": 0}, {"type": "integer", "minimum": 1}, "default_dropped"),
+        ({"type": "string", "pattern": "^a", "default": "b"}, {"type": "string", "pattern": "^a"}, "default_dropped"),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "boolean"}], "default": "x"},
+         {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "boolean"}]}, "default_dropped"),
+        ({"type": "integer", "minimum": 10, "maximum": 1}, {"type": "integer"}, "empty_range"),
+        ({"type": "number", "minimum": 1, "exclusiveMaximum": 1}, {"type": "number"}, "empty_range"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, {"type": "string"}, "empty_range"),
+        ({"type": "array", "minItems": 3, "maxItems": 2}, {"type": "array"}, "empty_range"),
+        ({"type": "string", "format": "one of: a b"}, {"type": "string"}, "bad_keyword"),
+        ({"type": "string", "format": ""}, {"type": "string"}, "bad_keyword"),
+        ({"type": "string", "format": 7}, {"type": "string"}, "bad_keyword"),
+    ],
+)  # fmt: skip
+def test_a_value_that_its_schema_refuses_is_read_as_what_it_spells_or_dropped_with_a_note(schema, result, what):
+    assert cleaned(schema) == result
+    assert what in noted(schema)
+    assert noted(result) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["string", "null"], "default": None}, {"type": "number", "default": 3}, {"type": "integer", "default": 3.0},
+        {"default": 5}, {"type": "string", "default": ""}, {"type": "integer", "minimum": 1, "maximum": 1, "default": 1},
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "default": {"a": 1}},
+    ],
+)  # fmt: skip
+def test_an_honest_default_stays_as_it_is(schema):
+    assert cleaned(schema) == schema
+    assert noted(schema) == []
