@@ -10,6 +10,7 @@ faults are beneath what a framework lets through, and the benchmark's client sha
 The plan says which bodies meet which faults before they are answered rightly, drawn from the plan's seed and the body:
 ``{"seed": 1, "rate": 0.3, "faults": ["500", "reset"], "most": 2, "hang_s": 5, "response_formats": ["json_object"],
 "echo_key": true}``. ``response_formats`` are all that the server takes; ``echo_key`` repeats the key in replies and errors.
+``wrong_code`` is the share of the programs among its replies that are wrong (``tests/wrong_programs.py``).
 """
 
 from __future__ import annotations
@@ -233,6 +234,7 @@ class Plan:
     hang_s: float = 5.0
     response_formats: tuple[str, ...] | None = None
     echo_key: bool = False
+    wrong_code: float = 0.0
 
     @classmethod
     def read(cls, file: Path) -> Plan:
@@ -516,6 +518,9 @@ class Teacher:
         except RequestRefused as refusal:
             exchange.send(400, error_body(refusal.detail, "invalid_request_error"))
             return "refused"
+        if self.plan.wrong_code:
+            completion = _with_wrong_code(completion, exchange)
+        completion = _with_tools_read(completion, exchange.request)
         exchange.right = written_completion(completion, exchange.request.model.name, exchange.digest)
         if self.plan.echo_key:
             _repeat_key(exchange.right["choices"][0]["message"], exchange.asked.headers.get("authorization", ""))
@@ -539,6 +544,30 @@ class Teacher:
     def _note(self, entry: Entry) -> None:
         self.log.write(json.dumps(dataclasses.asdict(entry)) + "\n")
         self.log.flush()
+
+
+def _with_tools_read(completion: Completion, request: Request) -> Completion:
+    """The completion with the tools among the tokens that were read; the rules count the messages only.
+
+    Counted as a client estimates it, so that a reply without usage leads to the same record.
+    """
+    from astra.llm.completions import prompt_tokens
+
+    read = prompt_tokens(request)
+    return dataclasses.replace(completion, usage=completion.usage.model_copy(update={"prompt_tokens": read}))
+
+
+def _with_wrong_code(completion: Completion, exchange: Exchange) -> Completion:
+    """The completion; its program is wrong for the plan's share of the bodies."""
+    from astra.llm.builtin import _read
+    from tests.wrong_programs import wrong_reply
+
+    rng = random.Random(f"code:{exchange.plan.seed}:{exchange.digest}")
+    said = completion.content or ""
+    if not said.startswith("```python") or rng.random() >= exchange.plan.wrong_code:
+        return completion
+    _, shown = _read(exchange.request)
+    return dataclasses.replace(completion, content=wrong_reply(said, json.loads(shown), rng))
 
 
 def _repeat_key(message: dict[str, Any], authorization: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from astra.llm.reply import clean_value, strict_json
+from astra.records.references import dereferenced
 
 MAX_DEPTH = 8  # of alternatives within alternatives
 
@@ -78,7 +80,7 @@ def breaks_off(text: str) -> bool:
 
 def _coerced(value: Any, schema: Any, root: dict[str, Any], path: str, repairs: list[str]) -> Any:
     """The value with quoted JSON decoded wherever the schema does not take a string."""
-    schema = _resolved(schema, root)
+    schema = dereferenced(schema, root)
     allowed = _types(schema, root)
     if isinstance(value, str) and allowed and "string" not in allowed:
         try:
@@ -101,19 +103,7 @@ def _coerced(value: Any, schema: Any, root: dict[str, Any], path: str, repairs: 
     return value
 
 
-def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """The schema behind a local reference; anything else that is no object says nothing."""
-    for _ in range(8):
-        if not (isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/")):
-            break
-        target: Any = root
-        for part in schema["$ref"][2:].split("/"):
-            target = target.get(part, {}) if isinstance(target, dict) else {}
-        schema = target
-    return schema if isinstance(schema, dict) else {}
-
-
-def _types(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> set[str]:
+def _types(schema: Mapping[str, Any], root: dict[str, Any], depth: int = 0) -> set[str]:
     """JSON types that a schema names, over its alternatives; empty where it leaves the type open."""
     named = schema.get("type")
     if isinstance(named, str | list):
@@ -121,7 +111,7 @@ def _types(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> set[
     if depth > MAX_DEPTH:
         return set()  # an alternative that refers to itself
     options = [one for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list) for one in schema[key]]
-    alternatives = [_types(_resolved(one, root), root, depth + 1) for one in options]
+    alternatives = [_types(dereferenced(one, root), root, depth + 1) for one in options]
     return set().union(*alternatives) if all(alternatives) else set()
 
 

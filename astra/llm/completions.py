@@ -269,14 +269,14 @@ def _count(value: Any) -> int | None:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Our estimate of a request's messages, in tokens."""
-    return estimated_tokens("".join(message.content or "" for message in request.messages))
+    """Our estimate of what a server reads of a request, its tools included, in tokens."""
+    tools = [part for tool in request.tools for part in (tool.description, str(tool.parameters))]
+    return estimated_tokens("".join([*(message.content or "" for message in request.messages), *tools]))
 
 
 def check_prompt(request: Request, completion: Completion) -> None:
     """Raises Transient where the server plainly read less than it was sent: it dropped the front of the prompt."""
-    tools = sum(len(str(tool.parameters)) + len(tool.description) for tool in request.tools) // 4
-    estimate = prompt_tokens(request) + tools
+    estimate = prompt_tokens(request)
     seen = completion.usage.prompt_tokens
     if estimate >= LONG_PROMPT and seen < request.model.min_prompt_share * estimate:
         detail = f"the server read {seen} prompt tokens of about {estimate}; raise its context size"

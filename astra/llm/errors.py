@@ -4,13 +4,14 @@ Exception
 ├── Unavailable
 │   └── EndpointUnavailable   the machinery: the stage stops, finished replies stay in the cache
 │       └── BudgetSpent       the same, because the budget is used up
-├── RequestRefused            this request: its record is a reject with ``reason``
+├── Refused
+│   └── RequestRefused        this request: its record is a reject with ``reason``
 └── Transient                 between transport and client only: may work when asked again
 """
 
 from __future__ import annotations
 
-from astra.records import Unavailable
+from astra.records import Refused, Unavailable
 
 
 class EndpointUnavailable(Unavailable):
@@ -21,17 +22,12 @@ class BudgetSpent(EndpointUnavailable):
     """The replies of a stage or a run have cost what params.yaml allows; the message says how to go on."""
 
 
-class RequestRefused(Exception):
+class RequestRefused(Refused):
     """The endpoint is there, but answers this request with no usable reply.
 
     ``reason`` is one of filtered, refused, overlong, prompt_truncated, bad_request, empty_response, bad_response,
     timeout, server_error (the endpoint answers others meanwhile), reply_invalid, reply_truncated.
     """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
 
 
 class Transient(Exception):

@@ -26,6 +26,7 @@ class Loop:
     def __init__(self) -> None:
         self.stopped: Unavailable | None = None
         self._runner: asyncio.Runner | None = None
+        self._begun: list[_Ordered[Any, Any]] = []  # maps that have not ended
 
     def run(self, work: Coroutine[Any, Any, A]) -> A:
         """The result of a coroutine."""
@@ -37,30 +38,39 @@ class Loop:
 
         ``at_once`` items are worked on; at most eight times as many are held, finished ones included. The first
         Unavailable stops all: what is in flight ends first, since it is paid; so does Ctrl-C, and a second one cancels.
-        Any other exception cancels the rest.
+        Any other exception cancels the rest. What is not drawn to its end is ended where it is dropped, and at the
+        latest when the loop is closed: an exception's traceback may hold it for longer than that.
         """
         ordered = _Ordered(self, items, work, at_once)
-        finished = False
         with self._opened() as runner:
+            self._begun.append(ordered)
             try:
                 while batch := runner.run(ordered.batch()):
                     yield from batch
-                finished = True
+                self._begun.remove(ordered)
             except KeyboardInterrupt:
                 if self.stopped is None:
                     print("waiting for what is in flight, to keep it; Ctrl-C again: stop at once", file=sys.stderr)
                     self.stopped = Unavailable("stopped by Ctrl-C")
                 raise
             finally:
-                if not finished:
-                    self._end(runner, ordered)
+                self._end(ordered)
 
-    def _end(self, runner: asyncio.Runner, ordered: _Ordered[A, B]) -> None:
-        """Wait for what is in flight, or cancel it."""
+    def _end(self, ordered: _Ordered[Any, Any]) -> None:
+        """Wait for what is in flight, or cancel it; nothing where this is done. Garbage collection may close a map
+        while the loop works: it goes on with its tasks then.
+        """
+        if ordered not in self._begun:
+            return
+        assert self._runner is not None  # closing ends all of them
+        if asyncio._get_running_loop() is not None:
+            ordered.leave(cancel=self.stopped is None)
+            return
+        self._begun.remove(ordered)
         try:
-            runner.run(ordered.end(cancel=self.stopped is None))
+            self._runner.run(ordered.end(cancel=self.stopped is None))
         except RuntimeError:  # a Ctrl-C just as a batch was done leaves the loop with an order to stop
-            runner.run(ordered.end(cancel=self.stopped is None))
+            self._runner.run(ordered.end(cancel=self.stopped is None))
 
     @contextmanager
     def _opened(self) -> Iterator[asyncio.Runner]:
@@ -77,8 +87,13 @@ class Loop:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         assert self._runner is not None
-        self._runner.close()
-        self._runner = None
+        try:
+            for ordered in list(self._begun):
+                self._end(ordered)
+        finally:
+            self._runner.close()
+            self._runner = None
+            self._begun.clear()
 
 
 class _Ordered(Generic[A, B]):
@@ -150,11 +165,15 @@ class _Ordered(Generic[A, B]):
                 self.loop.stopped = error
         return error
 
-    async def end(self, cancel: bool) -> None:
-        """Wait for what is in flight, or cancel it."""
+    def leave(self, cancel: bool) -> None:
+        """Start nothing new, and cancel what is in flight if so wished."""
         self.exhausted = True
         for task in self.window:
             if cancel:
                 task.cancel()
+
+    async def end(self, cancel: bool) -> None:
+        """Wait for what is in flight, or cancel it."""
+        self.leave(cancel)
         await asyncio.gather(*self.window, return_exceptions=True)
         self.window.clear()

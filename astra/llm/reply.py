@@ -55,6 +55,12 @@ def read_json(text: str) -> Parsed:
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
     """The objects in a reply that stand within no other, as far as they can be read."""
+    if not _is_mended(text):  # nothing but JSON: the common case
+        value = strict_json(text)
+        yield from (
+            clean_value(one) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)
+        )
+        return
     text, reached = split_thought(text).text, 0
     for found in islice(re.finditer(r"\{", text), MAX_STARTS):
         if found.start() < reached:
@@ -69,9 +75,9 @@ def json_objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def is_repaired(text: str) -> bool:
-    """Whether a reply holds JSON that has to be mended."""
+    """Whether a reply holds JSON that has to be mended. A reply that is nothing but JSON is not walked for it."""
     try:
-        return read_json(text).repaired
+        return _is_mended(text) and read_json(text).repaired
     except ReplyInvalid:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import jsonschema
 import pytest
 
 from astra.llm.builtin.emulate import emulate
+from astra.llm.builtin.values import NAMED, PEOPLE, WEEKDAYS
 
 ISSUE = {
     "type": "object",
@@ -131,6 +133,7 @@ def test_items_that_share_an_id_with_the_question_are_things_apart() -> None:
             "required": ["code"],
         },
         {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 2, "$defs": {"a": {"enum": ["x", "y"]}}},
+        {"type": "array", "items": {"$ref": "#/$defs/a~1b"}, "minItems": 1, "$defs": {"a/b": {"enum": [7, 8]}}},
         {"anyOf": [{"type": "null"}, {"type": "string", "format": "uuid"}]},
         {"allOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}]},
         {"type": ["object", "null"], "additionalProperties": {"type": "number"}},
@@ -162,3 +165,43 @@ def test_times_lie_on_the_day_that_the_call_names():
     schema = {"type": "object", "properties": {"departs_at": {"type": "string", "format": "date-time"}}}
     assert ask("list_sailings", {"day": "2026-05-04"}, schema)["result"]["departs_at"].startswith("2026-05-04T")
     assert ask("list_sailings", {"day": "2026-02-31"}, schema)["result"]["departs_at"].startswith("2026-")
+
+
+# ---------------------------------------------------------------- values that make sense together
+
+
+def told(tool: str, arguments: dict[str, Any], **properties: dict[str, Any]) -> dict[str, Any]:
+    returns = {"type": "object", "properties": properties}
+    shown = {"tool": {"name": tool, "returns": returns}, "arguments": arguments, "history": [], "state": None}
+    return dict(emulate(shown)["result"])
+
+
+TEXT, NUMBER, DAY = {"type": "string"}, {"type": "number"}, {"type": "string", "format": "date"}
+
+
+def test_an_amount_with_tax_and_a_price_of_many_are_reckoned_from_the_call() -> None:
+    assert told("issue_invoice", {"net_eur": 100.0}, gross_eur=NUMBER) == {"gross_eur": 120.0}
+    assert told("quote_fare", {"n_passengers": 2}, fare_eur=NUMBER) == {"fare_eur": 73.0}
+
+
+def test_what_begins_does_so_before_it_ends_and_a_weekday_is_that_of_its_day() -> None:
+    for place in ("Lyme", "Oban", "Pula", "Kotor", "Izola"):
+        season = told("get_season", {"place": place}, season_start=DAY, season_end=DAY)
+        assert season["season_start"] <= season["season_end"]
+        now = told("get_time", {"place": place}, datetime={"type": "string"}, day_of_week=TEXT)
+        assert datetime.date.fromisoformat(now["datetime"][:10]).strftime("%A") == now["day_of_week"]
+
+
+def test_texts_are_of_the_kind_that_name_and_document_say() -> None:
+    people = told("list_it", {}, lecturer={**TEXT, "description": "Name of the lecturer."})
+    assert people["lecturer"] in PEOPLE
+    assert told("get_animal", {}, animal_name=TEXT)["animal_name"] in NAMED["animal"]
+    assert told("find_markets", {}, market_day=TEXT)["market_day"] in WEEKDAYS
+    assert told("look_up", {"article_words": "hex bolts"}, article_name=TEXT)["article_name"].startswith("Hex bolts, ")
+
+
+def test_what_was_just_booked_is_not_cancelled() -> None:
+    states = {"type": "string", "enum": ["confirmed", "waiting", "cancelled"]}
+    assert all(told("book_trip", {"place": str(n)}, status=states)["status"] == "confirmed" for n in range(8))
+    read = {told("check_trip", {"trip_id": f"TRIP-{n}"}, status=states)["status"] for n in range(20)}
+    assert read == {"confirmed", "waiting"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 from typing import Any
@@ -13,7 +14,7 @@ from astra.llm.errors import BudgetSpent, EndpointUnavailable, RequestRefused, T
 from astra.llm.loop import Loop
 from astra.llm.store import ReplyStore
 from astra.llm.types import Budget, Completion, ModelParams, Price, Request
-from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Usage
+from astra.records import FunctionCall, Message, ToolCall, ToolSpec, Unavailable, Usage
 from tests.llm.clients import client_of
 
 MODEL = ModelParams(transport="builtin", name="m", temperature=0, max_tokens=64)
@@ -375,6 +376,67 @@ def test_an_exception_that_is_a_bug_passes_through_and_cancels_the_rest():
 
     with pytest.raises(ZeroDivisionError):
         client_of(Bug()).ask_all(map(request, map(str, range(100))))
+
+
+class Held:
+    """Counts what began and what was cancelled; only the first item comes to an end."""
+
+    def __init__(self) -> None:
+        self.begun = self.cancelled = 0
+
+    async def __call__(self, item: int) -> int:
+        self.begun += 1
+        try:
+            await asyncio.sleep(3600 if item else 0)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return item
+
+
+def test_work_that_a_traceback_holds_ends_with_its_loop(recwarn):
+    work, results = Held(), []
+    with pytest.raises(RuntimeError, match="consumer"), Loop() as loop:
+        results.append(loop.map(range(5), work, 4))
+        for _ in results[0]:
+            raise RuntimeError("consumer")
+    assert work.cancelled == 4
+    results.pop().close()  # nobody holds it any longer
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_what_is_in_flight_when_the_loop_closes_is_waited_for_where_the_machinery_failed():
+    kept = []
+
+    async def slow(item: int) -> int:
+        await asyncio.sleep(0.02 * item)
+        kept.append(item)
+        return item
+
+    with pytest.raises(Unavailable), Loop() as loop:
+        results = loop.map(range(3), slow, 3)
+        for _ in results:
+            loop.stopped = Unavailable("sandbox gone")
+            raise loop.stopped
+    assert kept == [0, 1, 2]
+
+
+def test_work_that_is_dropped_while_the_loop_works_is_cancelled_by_it(recwarn):
+    work = Held()
+    with Loop() as loop:
+        results = loop.map(range(5), work, 4)
+        assert next(results) == 0
+
+        async def drop() -> None:
+            results.close()  # as garbage collection may at any moment
+            await asyncio.sleep(0.01)
+            assert work.cancelled == work.begun - 1 > 0
+
+        loop.run(drop())
+        assert list(loop.map(range(1), work, 4)) == [0]
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_memory_stays_bounded_however_many_replies_pass():

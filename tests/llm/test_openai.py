@@ -213,6 +213,14 @@ def test_a_prompt_that_the_server_cut_is_told_by_its_token_count_and_stops_after
     assert "context size" in str(outcomes[-1])
 
 
+@pytest.mark.parametrize("counted", [None, {"prompt_tokens": 0, "completion_tokens": 2}, "x"])
+def test_a_server_that_does_not_count_has_not_cut_a_prompt_of_many_tools(counted):
+    """The tools are most of what it was sent; our own count stands in for its missing one, so both must count them."""
+    tools = tuple(NOTE.model_copy(update={"name": f"send_note_{n}", "description": "word " * 400}) for n in range(12))
+    found = outcome(200, {**good(), "usage": counted}, request("hi", tools=tools))
+    assert found.usage.prompt_tokens > 6000
+
+
 def test_a_newer_server_gets_the_newer_name_of_the_token_limit():
     def rule(body: dict[str, Any]) -> tuple[int, Any]:
         said = "max_tokens is not supported, use max_completion_tokens"

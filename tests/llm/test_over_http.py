@@ -250,7 +250,7 @@ def killed_and_continued(reference: Reference, folder: Path, plan: list[Moment])
     assert len(kills) >= 0.8 * len(plan)
 
 
-def test_killed_at_any_moment_a_stage_goes_on_and_pays_for_nothing_twice(reference, tmp_path):
+def test_hc_067_killed_at_any_moment_a_stage_goes_on_and_pays_for_nothing_twice(reference, tmp_path):
     killed_and_continued(reference, tmp_path, moments(seed=1, count=4))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from astra.llm.reply import Parsed, ReplyInvalid, parse_json, read_json, split_thought, validate
+from astra.llm.reply import Parsed, ReplyInvalid, json_objects, parse_json, read_json, split_thought, validate
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,21 @@ def test_validation_names_the_first_field_that_does_not_fit():
     assert validate(Port, {"name": "Lyme", "depth_m": 4}) == Port(name="Lyme", depth_m=4)
     with pytest.raises(ReplyInvalid, match=r"depth_m: .*got 'deep'"):
         validate(Port, {"name": "Lyme", "depth_m": "deep"})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"score": 1, "draft": {"score": 0}}', [{"score": 1, "draft": {"score": 0}}]),
+        ('[{"score": 1}, 2, {"score": 0}]', [{"score": 1}, {"score": 0}]),
+        ('{"score": 1,}', [{"score": 1}]),
+        ('First {"score": 0}, then {"score": 1}.', [{"score": 0}, {"score": 1}]),
+        ('{"said": "a <think> in a text"}', [{"said": "a <think> in a text"}]),
+        ("0.5", []),
+        ("", []),
+    ],
+)
+def test_the_objects_of_a_reply_are_those_within_no_other_however_the_reply_is_read(text, found):
+    assert list(json_objects(text)) == found
+    if "<think>" not in text:
+        assert list(json_objects(f"So: {text}")) == found

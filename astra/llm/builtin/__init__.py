@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from astra.llm.builtin import agent, arenas, emulate, graph_tasks, judging, scoring, tasks
+from astra.llm.builtin import agent, arenas, emulate, graph_tasks, judging, retelling, scoring, tasks
 from astra.llm.errors import RequestRefused
 from astra.llm.types import Completion, Request
 from astra.records import Usage
@@ -23,6 +23,7 @@ Handler = Callable[[Any, random.Random], Any]
 HANDLERS: dict[str, Handler] = {
     "Trajectories: emulate a tool": lambda shown, rng: emulate.emulate(shown),
     **graph_tasks.HANDLERS,
+    **retelling.HANDLERS,
     **tasks.HANDLERS,
     **judging.HANDLERS,
     **scoring.HANDLERS,

@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from astra.llm.builtin import values
 from astra.llm.builtin.session import (
     CREATING,
     DELETING,
@@ -35,53 +36,12 @@ from astra.llm.builtin.session import (
     verb,
     words,
 )
+from astra.records.references import dereferenced
 
 VOLATILE = {"status", "state", "result", "success", "ok", "message", "updated_at", "total", "count"}
 
-NAMES = ("Ana Ruiz", "Ben Okafor", "Chen Wei", "Dana Levi", "Emil Novak", "Fatima Noor", "Grace Kim", "Hugo Brandt")
-CITIES = ("Lisbon", "Oslo", "Nairobi", "Kyoto", "Quito", "Tallinn", "Perth", "Montreal")
-COUNTRIES = ("Portugal", "Norway", "Kenya", "Japan", "Ecuador", "Estonia", "Australia", "Canada")
 WORDS = (
-    "amber",
-    "basalt",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "garnet",
-    "harbor",
-    "indigo",
-    "juniper",
-    "kestrel",
-    "lumen",
-)
-TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("email", tuple(f"{name.lower().replace(' ', '.')}@example.org" for name in NAMES)),
-    ("currency", ("EUR", "USD", "GBP", "JPY")),
-    ("country", COUNTRIES),
-    ("city", CITIES),
-    ("timezone", ("Europe/Lisbon", "Europe/Oslo", "Africa/Nairobi", "Asia/Tokyo")),
-    ("language", ("en", "fr", "pt", "ja")),
-    ("address", tuple(f"{7 + 9 * n} {WORDS[n]} Street, {city}" for n, city in enumerate(CITIES))),
-    ("phone", tuple(f"+1 555 01{n:02d}" for n in range(10, 90, 10))),
-    ("status", ("confirmed", "active", "ok")),
-    ("state", ("open", "active", "ready")),
-    ("author", NAMES),
-    ("user", NAMES),
-    ("owner", NAMES),
-    ("condition", ("clear", "light rain", "overcast", "windy")),
-    ("unit", ("metric",)),
-    ("color", ("blue", "green", "red")),
-    ("version", ("1.4.2", "2.0.1", "3.7.0")),
-    ("branch", ("main", "develop")),
-)  # fmt: skip
-RANGES: tuple[tuple[str, float, float], ...] = (
-    ("lat", -60, 65), ("lon", -170, 175), ("lng", -170, 175), ("temp", -5, 32), ("humidity", 30, 95),
-    ("percent", 1, 99),
-    ("rating", 3, 5), ("score", 0, 1), ("rate", 0.5, 1.6), ("price", 12, 480), ("amount", 12, 480), ("cost", 12, 480),
-    ("fare", 12, 480), ("total", 20, 900), ("balance", 100, 5000), ("distance", 2, 900), ("duration", 5, 180),
-    ("minutes", 5, 180), ("hours", 1, 12), ("days", 1, 14), ("year", 2015, 2026), ("population", 20000, 4000000),
-    ("count", 1, 9), ("stock", 1, 60), ("quantity", 1, 9), ("size", 100, 9000), ("page", 1, 1),
+    "amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper", "kestrel", "lumen",
 )  # fmt: skip
 COUNTS = {"count", "total", "total_count", "totalCount", "total_results"}
 EPOCH = datetime.datetime(2026, 3, 2, 8, 0)
@@ -89,6 +49,9 @@ EPOCH = datetime.datetime(2026, 3, 2, 8, 0)
 
 GRANTED = frozenset({"confirmed", "deleted", "ok", "removed", "success"})
 MANY = 10**6
+TAX = 1.2
+PRICE_OF = {"words": 0.12, "passengers": 36.5, "visitors": 14.0, "portions": 6.5, "pieces": 2.4}  # of one
+SHORT = 40  # characters of a search that a name can hold
 N_MORE = 8  # items that are drawn in place of such as a list cannot hold
 
 
@@ -182,7 +145,7 @@ def _value(schema: Any, root: dict[str, Any], path: tuple[str, ...], world: Worl
         if settled is not None:
             return settled
     if "enum" in schema:
-        return world.draw(*path[1:]).choice(schema["enum"])
+        return world.draw(*path[1:]).choice(_likely(schema["enum"], name, world))
     if kind == "object":
         return _object(schema, root, path, world)
     if kind == "array":
@@ -195,28 +158,30 @@ def _value(schema: Any, root: dict[str, Any], path: tuple[str, ...], world: Worl
     return None if kind == "null" else _text(name, schema, path, world)
 
 
+def _likely(options: list[Any], name: str, world: World) -> list[Any]:
+    """The values that a thing may have which nothing has ended; what was just made is as a call makes it."""
+    if words(name)[-1:] not in (("status",), ("state",)) or world.ended:
+        return options
+    lasting = [one for one in options if str(one).lower() not in ENDED] or options
+    return lasting[:1] if verb(world.tool) in CREATING else lasting
+
+
 def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     for _ in range(8):
-        if not isinstance(schema, dict):
-            return {}
-        if str(schema.get("$ref", "")).startswith("#/"):
-            target: Any = root
-            for part in schema["$ref"][2:].split("/"):
-                target = target.get(part, {}) if isinstance(target, dict) else {}
-            schema = target
-        elif "allOf" in schema:
-            parts = [_resolved(part, root) for part in schema["allOf"]]
+        shape = dict(dereferenced(schema, root))
+        if "allOf" in shape:
+            parts = [_resolved(part, root) for part in shape["allOf"]]
             merged: dict[str, Any] = {key: value for part in parts for key, value in part.items()}
-            merged["properties"] = {k: v for part in [*parts, schema] for k, v in part.get("properties", {}).items()}
-            merged["required"] = sorted({name for part in [*parts, schema] for name in part.get("required", [])})
-            schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **merged}
-        elif "anyOf" in schema or "oneOf" in schema:
-            options = [
-                one for one in (schema.get("anyOf") or schema.get("oneOf") or ()) if one != {"type": "null"}
-            ] or [{}]
+            merged["properties"] = {k: v for part in [*parts, shape] for k, v in part.get("properties", {}).items()}
+            merged["required"] = sorted({name for part in [*parts, shape] for name in part.get("required", [])})
+            schema = {**{key: value for key, value in shape.items() if key != "allOf"}, **merged}
+        elif "anyOf" in shape or "oneOf" in shape:
+            options = [one for one in (shape.get("anyOf") or shape.get("oneOf") or ()) if one != {"type": "null"}] or [
+                {}
+            ]
             schema = options[0]
         else:
-            return schema
+            return shape
     return {}
 
 
@@ -233,7 +198,7 @@ def _settled(name: str, schema: dict[str, Any], kind: str, path: tuple[str, ...]
     """The value that the call or the session gives to a property, where its schema takes it."""
     top = not any(part.startswith("#") for part in path)
     is_state = words(name)[-1:] in (("status",), ("state",))
-    given = world.arguments.get(name)
+    given = world.arguments.get(name, world.arguments.get("_".join(path[1:])))
     outermost = len(path) == 2 or singular(path[-2].lower()) in (noun(world.tool), world.noun, "data", "result", "item")
     if given is None and top and outermost and words(name) == ("id",):
         own = [value for other, value in world.arguments.items() if words(other)[-1:] == ("id",)]
@@ -244,7 +209,18 @@ def _settled(name: str, schema: dict[str, Any], kind: str, path: tuple[str, ...]
     if world.ended and is_state:
         said = [*ENDED, *said]
     taken = (_as_kind(one, kind) for one in said if one is not None)
-    return next((one for one in taken if _fits(one, schema, kind)), None)
+    found = next((one for one in taken if _fits(one, schema, kind)), None)
+    return _later(found, world) if isinstance(found, str) and given is None else found
+
+
+def _later(value: str, world: World) -> str:
+    """A day that the call puts off, by the time that it gives."""
+    n = next(
+        (one * days for name, days in (("weeks", 7), ("days", 1)) if type(one := world.arguments.get(name)) is int), 0
+    )
+    if verb(world.tool) not in ("extend", "postpone", "prolong", "renew") or not n or not _DAY.fullmatch(value):
+        return value
+    return (datetime.date.fromisoformat(value) + datetime.timedelta(days=n)).isoformat()
 
 
 def _listed(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> list[Any] | None:
@@ -295,7 +271,7 @@ def _object(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...],
         made[first] = _own_id(first, properties[first], root, path, world.elsewhere())
         world = _at(world, first, made[first], path)
     made |= {name: _value(one, root, (*path, name), world) for name, one in properties.items() if name != first}
-    return _counted({name: made[name] for name in properties})
+    return _counted(_in_time({name: made[name] for name in properties}))
 
 
 def _own_id(name: str, schema: Any, root: dict[str, Any], path: tuple[str, ...], world: World) -> Any:
@@ -320,6 +296,24 @@ def _at(world: World, name: str, value: Any, path: tuple[str, ...]) -> World:
         world, thing=world.session.of(name, value, nouns), told=world.session.latest.get((name, str(value)), {}),
         kind=kind, depth=len(path), ended=world.session.is_ended(name, value, nouns),
     )  # fmt: skip
+
+
+def _in_time(made: dict[str, Any]) -> dict[str, Any]:
+    """What begins does so before it ends, and a day of the week is that of the day beside it."""
+    for name, value in made.items():
+        end = next((other for other in (name.replace("start", "end"), name.replace("from", "to")) if other != name), "")
+        last = made.get(end)
+        if isinstance(value, str) and isinstance(last, str) and _DAY.match(value) and _DAY.match(last) and last < value:
+            made[name], made[end] = last, value
+    day = next((value for value in made.values() if isinstance(value, str) and _DAY.match(value)), None)
+    for name in made if day is not None else ():
+        if words(name) in (("day", "of", "week"), ("weekday",)) and isinstance(made[name], str) and day is not None:
+            made[name] = datetime.date.fromisoformat(day[:10]).strftime("%A")
+    return made
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def _counted(made: dict[str, Any]) -> dict[str, Any]:
@@ -351,7 +345,18 @@ def _array(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...], 
         item = _value(items, root, (*path, f"#{n}"), world)
         if first is None or _belongs(item, first, made, world):
             made.append(item)
-    return made
+    return _in_order(made)
+
+
+def _in_order(items: list[Any]) -> list[Any]:
+    """Things that each have a time, by time."""
+    if not all(isinstance(one, dict) for one in items):
+        return items
+    for name in items[0] if items else ():
+        texts = [one.get(name) for one in items]
+        if all(isinstance(text, str) and _TIME.match(text) for text in texts):
+            return sorted(items, key=lambda one: str(one[name]))
+    return items
 
 
 def _naming(properties: dict[str, Any], path: tuple[str, ...], world: World) -> str | None:
@@ -396,16 +401,18 @@ def _belongs(item: Any, first: str, made: list[Any], world: World) -> bool:
     nouns = {noun(world.tool), world.noun}
     if world.session.is_gone(first, value, nouns) or str(value) in {str(one.get(first)) for one in made}:
         return False
+    called = {name for name in item if words(name)[-1:] in (("name",), ("title",))} if isinstance(item, dict) else set()
+    if any(one.get(name) == item[name] for one in made for name in called):
+        return False
     known = world.session.of(first, value, nouns)
     return not _shut_out(known, world)
 
 
 def _number(name: str, kind: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> int | float:
-    spoken = set(words(name))
-    low, high = next(
-        ((low, high) for word, low, high in RANGES if any(one.startswith(word) for one in spoken)),
-        (1000.0, 9999.0) if is_id(name) else (1.0, 100.0),
-    )
+    reckoned = _reckoned(words(name), world)
+    if reckoned is not None and kind == "number":
+        return reckoned
+    low, high = values.span(words(name)) or ((1000.0, 9999.0) if is_id(name) else (1.0, 100.0))
     low = max(low, schema["minimum"]) if "minimum" in schema else low
     low = max(low, schema["exclusiveMinimum"] + 1) if "exclusiveMinimum" in schema else low
     high = min(high, schema["maximum"]) if "maximum" in schema else high
@@ -424,6 +431,20 @@ def _number(name: str, kind: str, schema: dict[str, Any], path: tuple[str, ...],
     return float(min(high, max(low, round(draw.uniform(low, high), 2))))
 
 
+def _reckoned(spoken: tuple[str, ...], world: World) -> float | None:
+    """An amount with tax, where the call gives the one without; a price of so many, where it says how many."""
+    if spoken[:1] in (("price",), ("fare",), ("total",)):
+        many = (one * PRICE_OF[words(name)[-1]] for name, one in world.arguments.items()
+                if words(name)[:1] == ("n",) and words(name)[-1] in PRICE_OF and isinstance(one, int))  # fmt: skip
+        return next((round(price, 2) for price in many), None)
+    if spoken[:1] != ("gross",):
+        return None
+    given = [
+        one for name, one in world.arguments.items() if words(name)[:1] == ("net",) and isinstance(one, int | float)
+    ]
+    return round(given[0] * TAX, 2) if given else None
+
+
 def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World) -> str:
     draw = world.draw(*path[1:])
     made = _text_by_format(str(schema.get("format", "")), name, path, world)
@@ -438,7 +459,7 @@ def _text(name: str, schema: dict[str, Any], path: tuple[str, ...], world: World
         made = (
             _identifier(world, path[1:], str(schema.get("description", "")))
             if is_id(name)
-            else _text_by_name(name, path, world)
+            else _text_by_name(name, str(schema.get("description", "")), path, world)
         )
     made = made.ljust(schema.get("minLength", 0), "x")
     return made[: schema["maxLength"]] if "maxLength" in schema else made
@@ -460,7 +481,7 @@ def _text_by_format(form: str, name: str, path: tuple[str, ...], world: World) -
         bits = f"{draw.getrandbits(128):032x}"
         return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
     if form == "email":
-        return draw.choice(dict(TEXTS)["email"])
+        return draw.choice(values.EMAILS)
     if form == "ipv4":
         return f"192.0.2.{draw.randint(1, 254)}"
     return None
@@ -468,44 +489,58 @@ def _text_by_format(form: str, name: str, path: tuple[str, ...], world: World) -
 
 def _moment(world: World, draw: random.Random) -> datetime.datetime:
     """A time on the day that the call names; in the weeks after EPOCH where it names none."""
+    days: list[datetime.datetime] = []
     for value in world.arguments.values():
-        named = re.match(r"\d{4}-\d{2}-\d{2}", value) if isinstance(value, str) else None
+        named = _DAY.match(value) if isinstance(value, str) else None
         if named is not None:
             with contextlib.suppress(ValueError):  # 2026-02-31 is a day only to the schema
-                start = datetime.datetime.fromisoformat(named.group())
-                return start + datetime.timedelta(minutes=15 * draw.randint(24, 88))
+                days.append(datetime.datetime.fromisoformat(named.group()))
+    if days:
+        span = (days[1] - days[0]).days if len(days) > 1 else 0
+        day = days[0] + datetime.timedelta(days=draw.randint(0, max(0, span)))
+        return day + datetime.timedelta(minutes=15 * draw.randint(24, 88))
     return EPOCH + datetime.timedelta(minutes=15 * draw.randint(0, 9000))
 
 
-def _text_by_name(name: str, path: tuple[str, ...], world: World) -> str:
+def _text_by_name(name: str, description: str, path: tuple[str, ...], world: World) -> str:
     draw = world.draw(*path[1:])
     spoken = words(name)
-    for word, choices in TEXTS:
-        if any(one.startswith(word) for one in spoken):
-            return draw.choice(choices)
+    sought = _sought(spoken, world)
+    if sought is not None:
+        return _found(sought, spoken[-1] == "title", draw)
+    options = values.choices(spoken, description)
+    if options:
+        return draw.choice(options)
     if spoken[-1:] in (("name",), ("title",)):
         about = spoken[-2] if len(spoken) > 1 else world.noun
         return f"{draw.choice(WORDS).capitalize()} {about}"
     if spoken[-1:] and spoken[-1] in ("message", "confirmation", "summary", "description", "text", "content"):
         given = [str(value) for value in plain(world.arguments).values()]
         return f"{world.noun} {draw.choice(WORDS)}" + (f" for {given[0]}" if given else "")
-    return f"{draw.choice(WORDS)}-{draw.randint(10, 99)}"
+    return f"{draw.choice(WORDS)} {spoken[-1] if spoken else world.noun}"
 
 
-_LENGTHS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
-_LENGTH = re.compile(r"\b(two|three|four|five|six|eight) (letters|characters|digits)\b")
+def _sought(spoken: tuple[str, ...], world: World) -> str | None:
+    """What a search asks for by words, where a property names what was found."""
+    if spoken[-1:] not in (("name",), ("title",)):
+        return None
+    for name, value in world.arguments.items():
+        asked = words(name)
+        if isinstance(value, str) and asked[-1:] in (("words",), ("query",), ("keywords",)) and len(value) < SHORT:
+            return value
+    return None
+
+
+def _found(sought: str, is_title: bool, draw: random.Random) -> str:
+    if is_title:
+        return f"{draw.choice(('A Guide to', 'All About', 'The Book of', 'Notes on'))} {sought.title()}"
+    return f"{sought[0].upper()}{sought[1:]}, {draw.choice(('small', 'standard', 'large', 'pack of 10', 'refill'))}"
 
 
 def _identifier(world: World, path: tuple[str, ...], description: str = "") -> str:
     """A name that nothing else has, in the form that the document describes, if it does."""
-    draw = world.draw(*path)
-    form = _LENGTH.search(description)
-    if form is not None:
-        letters = {"letters": "ABCDEFGHKLMNPRSTVW", "characters": "ABCDEFGHKLMNPRST23456789", "digits": "123456789"}
-        return "".join(draw.choice(letters[form.group(2)]) for _ in range(_LENGTHS[form.group(1)]))
     spoken = words(path[-1]) if path else ()
-    about = spoken[-2] if len(spoken) > 1 else world.noun
-    return f"{about[:4].upper()}-{draw.randint(1000, 9999)}"
+    return values.identifier(spoken[-2] if len(spoken) > 1 else world.noun, description, world.draw(*path))
 
 
 def _alike(example: str, draw: random.Random) -> str:

@@ -68,6 +68,17 @@ def _filled(names: set[str], parameters: Mapping[str, str]) -> list[str]:
     ]
 
 
+READING = frozenset({
+    "check", "count", "describe", "fetch", "find", "forecast", "get", "list", "look", "lookup", "measure", "query",
+    "quote", "read", "search", "show", "suggest", "track", "view",
+})  # fmt: skip
+
+
+def reads(name: str) -> bool:
+    """Whether a tool changes nothing, by the first word of its name."""
+    return words(name).split()[0] in READING
+
+
 def verb(tool: Tool) -> str:
     return words(tool["name"]).split()[0]
 
@@ -131,11 +142,6 @@ def vote(shown: Shown, rng: random.Random) -> dict[str, Any]:
     return {"coherent": True, "reason": "every step uses an earlier result and serves the last"}
 
 
-def rebuild(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """The tools whose clause or label the request holds, in its order."""
-    return {"chain": read_tools(shown["request"], shown["tools"])}
-
-
 def read_tools(question: str, tools: Sequence[Tool]) -> list[str]:
     """The tools that a request asks for, in its order; a clause or label that several have goes to the first."""
     by_label = {(f.table, f.label): t["name"] for t in reversed(tools) if (f := phrases.knowledge_form(t))}
@@ -158,5 +164,4 @@ def read_tools(question: str, tools: Sequence[Tool]) -> list[str]:
 HANDLERS: dict[str, Callable[[Any, random.Random], dict[str, Any]]] = {
     "Graph: propose chains": propose,
     "Chains: vote": vote,
-    "Chains: rebuild": rebuild,
 }

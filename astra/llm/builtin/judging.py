@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from astra.llm.builtin import phrases
 from astra.llm.builtin.graph_tasks import fed, read_tools, required
-from astra.llm.builtin.phrases import words
+from astra.llm.builtin.phrases import label, words
 from astra.llm.builtin.plan import Earlier, plan
 
 Tool = Mapping[str, Any]
@@ -60,7 +60,7 @@ def question_quality(shown: Shown, rng: random.Random) -> dict[str, Any]:
     if len(question.split()) < FEW_WORDS:
         return Finding(0.3, "it is too short to act on").reply()
     left_out = {name.partition(".")[2] for name in shown.get("missing", []) if shown["kind"] == "missing_value"}
-    missing = [name for name in _missing(" ".join(said(shown)), tools) if name not in map(words, left_out)]
+    missing = [name for name in _missing(" ".join(said(shown)), tools) if name not in map(label, left_out)]
     if missing:
         return Finding(1 - 0.5 * len(missing), f"it does not give the {', '.join(missing[:3])}").reply()
     if question.rstrip()[-1] not in ".?!":
@@ -79,9 +79,9 @@ def _missing(question: str, tools: Sequence[Tool]) -> Iterator[str]:
     for n, tool in enumerate(tools):
         from_results = {parameter for one in tools[:n] for parameter in fed(one, tool)}
         for parameter in required(tool):
-            stated = phrases.read_given(question, parameter) is not None or f"{words(parameter)} " in question
+            stated = phrases.read_given(question, parameter) is not None or f"{label(parameter)} " in question
             if parameter not in from_results and not stated and not branches:
-                yield words(parameter)
+                yield label(parameter)
 
 
 def scenario_realism(shown: Shown, rng: random.Random) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _lacks_a_value(shown: Shown) -> Finding:
     filled = plan(said(shown), tools).steps
     if any(step.arguments.get(name) == Earlier(None) and not step.dependent for step in filled for name in names):
         return Finding(0.3, "the user's next turn does not give the value")
-    return Finding(1.0, f"only the user can give the {', '.join(map(words, sorted(names)))}")
+    return Finding(1.0, f"only the user can give the {', '.join(map(label, sorted(names)))}")
 
 
 def _has_further_turns(shown: Shown) -> Finding:

@@ -1,7 +1,7 @@
 r"""The language that the built-in task writer and the built-in agent share. Rules:
 
 1. A step is its tool's clause: the first sentence of the description as an imperative, without full stop.
-2. What the user gives stands after the clause as ``with <parameter words> "value"``, joined by commas and ``and``.
+2. What the user gives stands after the clause as ``with <parameter's label> "value"``, joined by commas and ``and``.
    Quotes inside a value are written ``\"``. Values that are no text are written as JSON inside the quotes, lists too.
 3. Steps are joined by a link. A DEPENDENT link says that the step needs an earlier result; a FREE link does not.
 4. A request is ``<opening><step><link><step>...<.>``; sentences before the opening (a persona) and after the first full
@@ -22,6 +22,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 OPENINGS = ("Please ", "I need you to ", "Can you help me? First ", "For a job today: ", "Here is what I want: ")
@@ -30,6 +31,15 @@ FREE_LINKS = (", then ", "; after that, ", "; also ")
 
 DEPENDENT_FOLLOW_UPS = ("Thanks. Now use that result to ", "Good. From what you found, ")
 FREE_FOLLOW_UPS = ("Thanks. Next, I want you to ", "Good. Now ")
+WISHES = {  # for the answer's form; each stands after the steps
+    "two_sentences": "Keep the answer to two sentences.",
+    "one_sentence": "Answer in one sentence.",
+    "list": "Give the answer as a list, one line for each step.",
+    "json": "Answer in JSON only.",
+    "stop": "If a step fails for good, tell me which one and stop there.",
+    "identifiers": "Repeat every identifier exactly as you got it.",
+    "nothing_else": "Do not change anything that I did not ask for.",
+}
 VALUE_LEADS = ("Here it is: ", "Sorry, I forgot that: ")
 TOOL_IS_THERE = ("A tool for that was just added. Go on with it.", "There is a new tool for that now, try again.")
 
@@ -59,6 +69,35 @@ class Branch(NamedTuple):
 def words(name: str) -> str:
     """``fromPort`` or ``from_port`` -> ``from port``."""
     return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)).lower() or name
+
+
+UNITS = {
+    "eur": "EUR", "usd": "USD", "gbp": "GBP", "kg": "kg", "g": "g", "cm": "cm", "mm": "mm", "m": "m", "km": "km",
+    "c": "°C", "kcal": "kcal", "percent": "percent", "w": "W", "kwh": "kWh", "ms": "ms", "s": "s", "l": "l", "ml": "ml",
+    "years": "years", "hours": "hours", "minutes": "minutes", "min": "minutes",
+}  # fmt: skip
+_SHORT = {"no": "number", "ref": "reference", "qty": "quantity", "addr": "address"}
+
+
+@lru_cache(maxsize=65536)
+def label(name: str) -> str:
+    """A parameter's name as people say it: ``n_pieces`` -> number of pieces, ``weight_kg`` -> weight in kg.
+
+    The label of a label is itself.
+    """
+    if "³" in name:
+        return name
+    spoken = words(name).split(" ")
+    if len(spoken) > 3 and spoken[-3:] == ["m", "3", "s"]:
+        return " ".join([*spoken[:-3], "in", "m³/s"])
+    if len(spoken) > 2 and spoken[-2:] == ["m", "3"]:
+        return " ".join([*spoken[:-2], "per", "m³"])
+    if len(spoken) > 1 and spoken[0] == "n":
+        return " ".join(["number", "of", *spoken[1:]])
+    if len(spoken) > 1 and spoken[-1] in UNITS:
+        named = spoken[:-2] if spoken[-2] == "in" else spoken[:-1]
+        return " ".join([*named, "in", UNITS[spoken[-1]]])
+    return " ".join([*spoken[:-1], _SHORT.get(spoken[-1], spoken[-1]) if len(spoken) > 1 else spoken[-1]])
 
 
 _NOT_VERBS = {
@@ -147,15 +186,16 @@ def spoken(value: Any) -> str:
 
 def given(parameter: str, value: Any) -> str:
     """``from port "Lyme"``."""
-    return f'{words(parameter)} "{spoken(value)}"'
+    return f'{label(parameter)} "{spoken(value)}"'
 
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_LABEL = r"[A-Za-z0-9°³/]"  # its letters; and spaces between
 
 
 def read_given(question: str, parameter: str) -> str | None:
     """The text that a request, or one step of it, gives for a parameter; None where it gives none."""
-    found = re.search(rf"(?:with|and|,) {re.escape(words(parameter))} {_QUOTED}", question)
+    found = re.search(rf"(?:with|and|,) {re.escape(label(parameter))} {_QUOTED}", question)
     return None if found is None else _unquoted(found.group(1))
 
 
@@ -189,7 +229,8 @@ def step_text(tool: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 
 def request_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
     """A request of these steps; ``dependent[i]`` says that step i needs an earlier result."""
-    return _linked(OPENINGS, steps, dependent, rng)
+    fitting = OPENINGS if len(steps) > 1 else [one for one in OPENINGS if not one.endswith("First ")]
+    return _linked(fitting, steps, dependent, rng)
 
 
 def follow_up_text(steps: Sequence[str], dependent: Sequence[bool], rng: random.Random) -> str:
@@ -210,7 +251,7 @@ _OPENING = re.compile(
     "|".join(re.escape(one) for one in sorted(OPENINGS + DEPENDENT_FOLLOW_UPS + FREE_FOLLOW_UPS, key=len, reverse=True))
 )
 _LINK = re.compile("|".join(re.escape(one) for one in sorted(DEPENDENT_LINKS + FREE_LINKS, key=len, reverse=True)))
-_GIVEN = re.compile(rf"(?:^|, | and )([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
+_GIVEN = re.compile(rf"(?:^|, | and )({_LABEL}(?:{_LABEL}| )*?) {_QUOTED}")
 
 
 def read_steps(question: str) -> list[StepText]:
@@ -229,10 +270,10 @@ def read_steps(question: str) -> list[StepText]:
 
 
 def _step(text: str, dependent: bool) -> StepText:
-    where = re.search(rf" with ((?:(?! with )[a-z0-9 ])+ {_QUOTED}.*)$", text)  # the last before the first value
+    where = re.search(rf" with ((?:(?! with )(?:{_LABEL}| ))+ {_QUOTED}.*)$", text)  # the last before the first value
     if where is None:
         return StepText(text.strip(), dependent, {})
-    told = {name: _unquoted(value) for name, value in _GIVEN.findall(where.group(1))}
+    told = {label(name): _unquoted(value) for name, value in _GIVEN.findall(where.group(1))}
     return StepText(text[: where.start()].strip(), dependent, told)
 
 
@@ -241,12 +282,12 @@ def value_text(parameter: str, value: Any, rng: random.Random) -> str:
     return f"{rng.choice(VALUE_LEADS)}{given(parameter, value)}."
 
 
-_VALUE_GIVEN = re.compile(rf"(?:{'|'.join(map(re.escape, VALUE_LEADS))})([a-z0-9][a-z0-9 ]*?) {_QUOTED}")
+_VALUE_GIVEN = re.compile(rf"(?:{'|'.join(map(re.escape, VALUE_LEADS))})({_LABEL}(?:{_LABEL}| )*?) {_QUOTED}")
 
 
 def read_value(text: str) -> dict[str, str]:
     """The value that a turn gives, by its parameter's words; empty where it gives none."""
-    return {name: _unquoted(value) for name, value in _VALUE_GIVEN.findall(text)}
+    return {label(name): _unquoted(value) for name, value in _VALUE_GIVEN.findall(text)}
 
 
 def forward_question(branches: Sequence[Branch], rng: random.Random) -> str:
@@ -264,6 +305,31 @@ def nested_question(branches: Sequence[Branch], rng: random.Random) -> str:
     lead, end = rng.choice(NESTED_LEADS)
     paths = ["the " + " of the ".join(reversed(one.labels)) + f" of {one.table} {one.key}" for one in branches]
     return lead + " and ".join(paths) + end
+
+
+CLOSING = {
+    "sum": "Add the answers up.",
+    "difference": "By how much do the answers differ?",
+    "which_max": "Which of them has the larger value?",
+    "which_min": "Which of them has the smaller value?",
+}
+_COMPUTED = {
+    "sum": ("What is the sum of {paths}?", "Add up {paths}."),
+    "difference": ("By how much do {paths} differ?", "What is the difference between {paths}?"),
+    "which_max": ("Which has the larger {label}, {keys}?", "Of {entities}, which has the larger {label}?"),
+    "which_min": ("Which has the smaller {label}, {keys}?", "Of {entities}, which has the smaller {label}?"),
+}
+
+
+def computed_question(operation: str, branches: Sequence[Branch], rng: random.Random) -> str:
+    """``What is the sum of the land area of country Peru and the land area of country Chad?``"""
+    paths = ["the " + " of the ".join(reversed(one.labels)) + f" of {one.table} {one.key}" for one in branches]
+    entities = [f"{one.table} {one.key}" for one in branches]
+    label = branches[0].labels[-1]
+    template = rng.choice(_COMPUTED[operation])
+    return template.format(
+        paths=" and ".join(paths), keys=" or ".join(entities), entities=" and ".join(entities), label=label
+    )
 
 
 def read_knowledge(question: str, tools: Sequence[Mapping[str, Any]]) -> list[Branch]:

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 from astra.llm.builtin import phrases
 
 Tool = Mapping[str, Any]  # name, description, parameters
+LIKE = 0.8  # share of a clause's own words that another tool's document must have
+_SMALL = frozenset(
+    ["a", "an", "the", "of", "on", "in", "at", "to", "for", "from", "by", "with", "and", "or", "its", "one"]
+)
 
 
 class Given(NamedTuple):
@@ -95,7 +99,7 @@ def _with_value(
     filled = []
     for turn, step in told:
         tool = _tool_for(step, tools)
-        takes = {phrases.words(name) for name in tool["parameters"].get("properties", {})} if tool else set()
+        takes = {phrases.label(name) for name in tool["parameters"].get("properties", {})} if tool else set()
         more = {name: text for name, text in value.items() if name in takes}
         filled.append((turn, step._replace(given={**more, **step.given})))
     return filled
@@ -104,36 +108,40 @@ def _with_value(
 def _step(told: phrases.StepText, tools: Sequence[Tool], turn: int) -> Planned:
     tool = _tool_for(told, tools)
     if tool is None:
-        return Planned(None, told.clause, {}, True, turn=turn)
+        return Planned(None, told.clause, {}, True, told.dependent, turn)
     properties, required = tool["parameters"].get("properties", {}), tool["parameters"].get("required", [])
     arguments: dict[str, Given | Earlier] = {}
     for name, schema in properties.items():
-        if phrases.words(name) in told.given:
-            arguments[name] = Given(phrases.value_of(told.given[phrases.words(name)], schema))
+        if phrases.label(name) in told.given:
+            arguments[name] = Given(phrases.value_of(told.given[phrases.label(name)], schema))
         elif name in required:
             arguments[name] = Earlier(None)
     return Planned(tool["name"], told.clause, arguments, True, told.dependent, turn)
 
 
 def _tool_for(told: phrases.StepText, tools: Sequence[Tool]) -> Tool | None:
-    """The tool whose clause is the step's; of several the one that takes what is given and wants nothing else."""
+    """The tool whose clause is the step's; of several the one that takes what is given and wants nothing else.
+
+    A clause in other words is met by a tool only that has nearly all that it says: a credit note books no payment.
+    """
     named = [tool for tool in tools if phrases.clause(tool) == told.clause]
     fitting = [tool for tool in named or tools if _takes(tool, told)]
     if not named:
-        fitting = [tool for tool in fitting if _overlap(tool, told) >= 0.6]
+        fitting = [tool for tool in fitting if _overlap(tool, told) >= LIKE]
     return max(fitting or named, key=lambda tool: (_overlap(tool, told), -_n_missing(tool, told)), default=None)
 
 
 def _takes(tool: Tool, told: phrases.StepText) -> bool:
-    return told.given.keys() <= {phrases.words(name) for name in tool["parameters"].get("properties", {})}
+    return told.given.keys() <= {phrases.label(name) for name in tool["parameters"].get("properties", {})}
 
 
 def _n_missing(tool: Tool, told: phrases.StepText) -> int:
-    return sum(phrases.words(name) not in told.given for name in tool["parameters"].get("required", []))
+    return sum(phrases.label(name) not in told.given for name in tool["parameters"].get("required", []))
 
 
 def _overlap(tool: Tool, told: phrases.StepText) -> float:
-    asked = set(told.clause.lower().split())
+    """The share of the words of a clause that say something which the tool has."""
+    asked = set(told.clause.lower().split()) - _SMALL
     offered = set(phrases.clause(tool).lower().split()) | set(phrases.words(str(tool["name"])).split())
     return len(asked & offered) / max(1, len(asked))
 
@@ -168,15 +176,17 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
         yield Leaf(path, value)
 
 
-def found_in(result: Any, parameter: str, schema: Mapping[str, Any], noun: str) -> tuple[int, Any] | None:
-    """The value of a result that best fills a parameter, and how well it fits by name (0 to 5), if any does."""
+def found_in(
+    result: Any, parameter: str, schema: Mapping[str, Any], noun: str, taken: Sequence[Any] = ()
+) -> tuple[int, Any] | None:
+    """The value of a result that best fills a parameter, and how well by name (0 to 5); none of ``taken``."""
     best: tuple[int, Any] | None = None
     whole = [Leaf((str(name),), one) for name, one in result.items()] if isinstance(result, dict) else []
     nested = [leaf for leaf in whole if isinstance(leaf.value, dict | list)]
     for leaf in [*nested, *leaves(result)]:
         value = _as_type(leaf.value, schema)
         rank = _name_fit(leaf.path, parameter, str(schema.get("description", "")), noun)
-        if value is not None and (best is None or rank > best[0]):
+        if value is not None and value not in taken and (best is None or rank > best[0]):
             best = (rank, value)
     return best
 

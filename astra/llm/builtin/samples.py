@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 
 from astra.llm.builtin.phrases import words
+from astra.llm.builtin.values import identifier
 
 FIRST_DAY = datetime.date(2026, 4, 1)
 PEOPLE = ("Ines Duarte", "Milan Horvat", "Aisha Bello", "Tomas Lindqvist", "Priya Nair", "Joao Mendes", "Lena Fischer",
@@ -134,8 +135,7 @@ def _text(name: str, schema: Mapping[str, Any], rng: random.Random) -> str:
     if shown:
         return re.sub(r"(?<!\d)20\d\d(?!\d)|\d", lambda found: _other(found.group(), rng), shown.group(1))
     if spoken.split()[-1] in ("id", "no", "code", "ref", "number", "key", "card") and "post code" not in spoken:
-        stem = "".join(word[0] for word in spoken.split()[:-1]).upper() or "N"
-        return f"{stem}-{rng.randint(1000, 9999)}"
+        return identifier((spoken.split()[:-1] or ["item"])[-1], str(schema.get("description", "")), rng)
     for word, choices in LISTS:
         if re.search(rf"\b{word}", spoken):
             return rng.choice(choices)

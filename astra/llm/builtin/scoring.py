@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from astra.llm.builtin import phrases
-from astra.llm.builtin.graph_tasks import read_tools
+from astra.llm.builtin.graph_tasks import read_tools, reads
 from astra.llm.builtin.judging import Finding, overlap
+from astra.llm.builtin.progress import PASSING
 
 Tool = Mapping[str, Any]
 Shown = Mapping[str, Any]
@@ -24,11 +25,9 @@ Shown = Mapping[str, Any]
 _ADMITS = re.compile(r"\b(could not|cannot|can't|unable|no tool|none of the tools|failed)\b", re.IGNORECASE)
 _REACTS = re.compile(r"\b(fail|failed|error|again|once more|retry|unknown|missing|invalid|timed? ?out)", re.IGNORECASE)
 _WHICH = re.compile(r"\b(?:which|what)(?: is| are)?(?: the| your)? (?P<what>[^.?!]+)\?", re.IGNORECASE)
-_PASSING = re.compile(
-    r"timed? ?out|could not connect|unreachable|too many requests|rate limit|internal server error|unavailable"
-    r"|\b(429|50\d)\b",
-    re.IGNORECASE,
-)
+_DATED = re.compile(r"\b(cached|stale|outdated|out of date|as of)\b", re.IGNORECASE)
+_MISTAKE = re.compile(r"\b(missing|invalid|unknown) (parameter|argument|tool|name)", re.IGNORECASE)
+_STOPS = re.compile(r"\bstop there\b", re.IGNORECASE)  # where a step fails: nothing else is to be tried
 _CLAIM = re.compile(r"[^\s,;:()\"']*\d[^\s,;:()\"']*|(?<![.!?:] )(?<!^)\b[A-Z][\w'-]+")
 
 
@@ -47,7 +46,16 @@ class Call(NamedTuple):
     @property
     def passing(self) -> bool:
         """Whether it failed by no fault of its own."""
-        return self.failed and (self.injected or _PASSING.search(self.content) is not None)
+        return self.failed and (self.injected or PASSING.search(self.content) is not None)
+
+    @property
+    def dated(self) -> bool:
+        """Whether its answer came from a cache: to ask again is no repetition."""
+        return self.injected and not self.failed
+
+    @property
+    def answered(self) -> bool:
+        return not self.failed and not self.dated
 
 
 class Turn(NamedTuple):
@@ -195,6 +203,93 @@ def _answerable(one: Conversation) -> bool | None:
     return len(understood.tools) >= understood.n_steps if understood.n_steps else None
 
 
+class Part(NamedTuple):
+    """What a request asks for that rests on no other part: its tools in order, None where no tool does it."""
+
+    tools: tuple[str | None, ...]
+    key: str = ""  # what the first look-up is about
+
+
+@lru_cache(maxsize=256)
+def _parts(request: str, offers: tuple[Offer, ...]) -> tuple[Part, ...]:
+    """The parts of a request; none where it is in no language known here."""
+    documents = [_document(offer._asdict()) for offer in offers]
+    forms = [
+        (offer.name, form)
+        for offer, tool in zip(offers, documents, strict=True)
+        if (form := phrases.knowledge_form(tool))
+    ]
+    by_label = {(form.table, form.label): name for name, form in reversed(forms)}
+    alone = {label: name for (_, label), name in by_label.items()}
+    branches = phrases.read_knowledge(request, documents)
+    follow_up = phrases.read_look_up_follow_up(request)
+    if follow_up is not None:
+        branches = [phrases.Branch(follow_up.table, "", follow_up.labels)]
+    if branches:
+        return tuple(
+            Part((by_label.get((one.table, one.labels[0])), *(alone.get(label) for label in one.labels[1:])), one.key)
+            for one in branches
+        )
+    by_clause = {phrases.clause(tool): str(tool["name"]) for tool in reversed(documents)}
+    found: list[Part] = []
+    for step in phrases.read_steps(request):
+        before = found.pop().tools if step.dependent and found else ()
+        found.append(Part((*before, by_clause.get(step.clause))))
+    return tuple(found)
+
+
+class Fate(NamedTuple):
+    """What became of a part: how much of it an answer could tell, why, and its last call."""
+
+    state: Literal["answered", "failed", "lacking", "untried"]
+    why: str
+    last: Call | None = None
+
+
+def _fates(one: Conversation) -> list[Fate]:
+    """What became of each part of the request by the marked turn; each call counts for one part."""
+    left = list(one.before)
+    return [_fate(part, left, one) for part in _parts(one.question, one.offers)]
+
+
+def _fate(part: Part, left: list[Call], one: Conversation) -> Fate:
+    failed: Call | None = None
+    last: Call | None = None
+    if None in part.tools:
+        return Fate("lacking", "no tool does a part of it")
+    for n, name in enumerate(part.tools):
+        key = part.key if n == 0 else ""
+        mine = [call for call in left if call.name == name and (not key or key in values(call.arguments))]
+        good = next((call for call in (*filter(_is_fresh, mine), *mine) if not call.failed), None)
+        if good is None:
+            failed = mine[-1] if mine else None
+            break
+        left.remove(good)
+        last = good
+    else:
+        return Fate("answered", f"{part.tools[-1]} was answered", last)
+    if failed is not None:
+        return Fate("failed", _why_failed(failed, one), failed)
+    return Fate("untried", f"{part.tools[len(part.tools) - 1] if last else part.tools[0]} was never tried", last)
+
+
+def _is_fresh(call: Call) -> bool:
+    return call.answered
+
+
+def _why_failed(call: Call, one: Conversation) -> str:
+    return (
+        f"{call.name} failed: {call.content[:80]}" if not _is_mistake(call, one) else f"{call.name} was called wrongly"
+    )
+
+
+def _is_mistake(call: Call, one: Conversation) -> bool:
+    """Whether a call failed by the caller's fault: not in passing, nor since the tool has no answer to give."""
+    if not call.failed or call.passing:
+        return False
+    return _MISTAKE.search(call.content) is not None or _share_in(values(call.arguments), one.known) < 1
+
+
 def _document(tool: Tool) -> Tool:
     """A tool of which a judge sees name and description only, with the parameter that a look-up's description names."""
     table = re.search(r" of an? ([a-z][a-z_ ]*)\.$", tool["description"])
@@ -224,7 +319,7 @@ def _without_call(one: Conversation) -> Finding:
 def _asked_value(one: Conversation) -> Finding | None:
     """What it is worth to ask the user for a value; None for a turn that asks for none."""
     asked = set(one.asked)
-    needs = {phrases.words(name) for tool in one.tools if tool["name"] in asked for name in tool.get("needs", ())}
+    needs = {phrases.label(name) for tool in one.tools if tool["name"] in asked for name in tool.get("needs", ())}
     found = _WHICH.search(one.turn.said)
     wanted = [name for name in needs if found and re.match(rf"{re.escape(name)}\b", found["what"], re.IGNORECASE)]
     if not wanted:
@@ -259,7 +354,7 @@ def query_planning(one: Conversation) -> Finding:
     for call in one.turn.calls:
         if one.tool(call.name) is None:
             return Finding(0.0, f"there is no tool {call.name}")
-        if call.failed and not call.passing:
+        if _is_mistake(call, one):
             return Finding(0.25, f"the call cannot be made like that: {call.content[:80]}")
     if not one.turn.said.strip():
         return Finding(0.5, "a call without a stated plan")
@@ -279,6 +374,12 @@ def result_understanding(one: Conversation) -> Finding:
         if reacts or any(call.name in failed for call in one.turn.calls):
             return Finding(1.0, "the error is taken for an error")
         return Finding(0.0, "an error is passed over")
+    dated = [call for call in one.latest if call.dated]
+    if dated:
+        again = any(call.same(old) for call in one.turn.calls for old in dated)
+        if again or _DATED.search(one.turn.said):
+            return Finding(1.0, "a cached answer is taken for one")
+        return Finding(0.5, "a cached answer is taken for a fresh one")
     fresh = [value for call in one.latest for value in values(_parsed(call.content))]
     if any(value.lower() in one.turn.text for value in fresh):
         return Finding(1.0, "the turn uses what the result says")
@@ -293,9 +394,9 @@ def result_understanding(one: Conversation) -> Finding:
 def result_planning(one: Conversation) -> Finding:
     for call in one.turn.calls:
         same = [earlier for earlier in one.before if earlier.same(call)]
-        if any(not earlier.failed for earlier in same):
+        if any(earlier.answered for earlier in same):
             return Finding(0.0, "it repeats a call that had succeeded")
-        if same and not same[-1].passing:
+        if same and not (same[-1].passing or same[-1].dated):
             return Finding(0.0, "it repeats a call that cannot succeed")
         if one.tool(call.name) is None:
             return Finding(0.0, f"there is no tool {call.name}")
@@ -310,6 +411,9 @@ def _stopping(one: Conversation) -> Finding:
     """Whether it was time to answer."""
     failed = [call for call in one.latest if call.failed]
     admits = _ADMITS.search(one.turn.said) is not None
+    untried = [fate for fate in _fates(one) if fate.state == "untried"]
+    if untried and not _may_stop(one):
+        return Finding(0.5, f"it ends although a part was left: {untried[0].why}")
     if failed and not admits:
         return Finding(0.0, "it answers although the last call failed")
     if failed and failed[-1].passing:
@@ -331,14 +435,16 @@ def conciseness(one: Conversation, number: int) -> Finding:
     """One call: no repetition, no mistake, and its result is asked for or used."""
     call = one.turn.calls[number]
     earlier = [*one.before, *one.turn.calls[:number]]
-    if any(other.same(call) and not other.failed for other in earlier):
+    if any(other.same(call) and other.answered for other in earlier):
         return Finding(0.0, f"{call.name} was called again with the same arguments")
     if call.passing:
         return Finding(1.0, "it failed in passing")
-    if call.failed:
+    if _is_mistake(call, one):
         return Finding(0.0, f"{call.name} was called wrongly: {call.content[:80]}")
     if _asked_for(call, one):
-        return Finding(1.0, "asked for")
+        return Finding(1.0, f"asked for; {call.name} has no answer to it" if call.failed else "asked for")
+    if one.asked and not reads(call.name):
+        return Finding(0.0, f"nobody asked for what {call.name} does")
     later = " ".join(turn.text for turn in one.turns[one.marked + 1 :])
     if any(value.lower() in later for value in values(_parsed(call.content))):
         return Finding(1.0, "used")
@@ -372,16 +478,53 @@ def final_answer(one: Conversation) -> Answer:
 
 
 def _relevance(one: Conversation) -> tuple[float, str]:
+    """Each part of the request is to be answered or declined with the reason after a try; the worst one gives ours."""
     wanted = _asked_value(one)
     if wanted is not None:
         return wanted.score, wanted.reason
+    fates = _fates(one)
+    if not fates:
+        return _relevance_unread(one)
+    stops = _may_stop(one)
+    worths = [Finding(1.0, "left as the user wished") if stops and fate.state == "untried" else _worth(fate, one)
+              for fate in fates]  # fmt: skip
+    worst = min(worths, key=lambda worth: worth.score)
+    return round(sum(worth.score for worth in worths) / len(worths), 4), worst.reason
+
+
+def _worth(fate: Fate, one: Conversation) -> Finding:
+    """What the marked turn says of one part."""
+    admits = _ADMITS.search(one.turn.said) is not None
+    if fate.state == "answered" and fate.last is not None:
+        said = one.turn.said.lower()
+        if any(value.lower() in said for value in values(_parsed(fate.last.content))):
+            return Finding(1.0, "it answers from the last result")
+        return Finding(0.5, f"it does not state what {fate.last.name} returned")
+    if fate.state == "untried":
+        return Finding(0.0, f"a part is left out: {fate.why}")
+    if not admits:
+        return Finding(0.0, f"it passes over what could not be done: {fate.why}")
+    if fate.state == "lacking":
+        return Finding(1.0, "no tool does what is asked, and it says so")
+    assert fate.last is not None
+    if _is_mistake(fate.last, one):
+        return Finding(0.25, f"it gives up after a mistake of its own: {fate.why}")
+    tries = sum(call.same(fate.last) for call in one.before)
+    if fate.last.passing and tries < 2:
+        return Finding(0.5, f"it gives up after one try: {fate.why}")
+    return Finding(0.75, f"it says what failed: {fate.why}")
+
+
+def _may_stop(one: Conversation) -> bool:
+    """Whether the user wished to stop where a step fails, and one did."""
+    return _STOPS.search(" ".join(one.requests)) is not None and any(call.failed for call in one.before)
+
+
+def _relevance_unread(one: Conversation) -> tuple[float, str]:
+    """The same of a request in no language known here."""
     since = one.since
     if _ADMITS.search(one.turn.said):
-        if since and since[-1].failed:
-            return 0.5, "it says what failed"
-        if _answerable(one) is False:
-            return 0.5, "no tool does what is asked, and it says so"
-        return 0.25, "it gives up without need"
+        return (0.5, "it says what failed") if since and since[-1].failed else (0.25, "it gives up without need")
     good = [call for call in since if not call.failed]
     if not good:
         return 0.0, "it answers without any result"

@@ -13,7 +13,7 @@ from typing import Any
 
 from astra.llm.builtin import phrases
 from astra.llm.builtin.graph_tasks import ENDING_VERBS, Shown, Tool, fed, read_tools, required, verb
-from astra.llm.builtin.phrases import Branch, words
+from astra.llm.builtin.phrases import Branch, label
 from astra.llm.builtin.samples import sample_value
 
 FORMS = ("forward", "nested")
@@ -25,11 +25,6 @@ FORMS = ("forward", "nested")
 def write_chain(shown: Shown, rng: random.Random) -> dict[str, Any]:
     question = _request(shown, rng)
     return {"question": question, "values": stated([question], _named(shown["chain"], shown["tools"]))}
-
-
-def describe(shown: Shown, rng: random.Random) -> dict[str, Any]:
-    """A chain as the request that it answers."""
-    return {"request": _request(shown, rng)}
 
 
 def _named(names: Sequence[str], tools: Sequence[Tool]) -> list[Tool]:
@@ -50,8 +45,8 @@ def stated(texts: Sequence[str], tools: Sequence[Tool]) -> list[dict[str, str]]:
         for step in phrases.read_steps(text):
             tool = by_clause.get(step.clause)
             for name in required(tool) if tool is not None else ():
-                if tool is not None and words(name) in step.given:
-                    found.setdefault((tool["name"], name), step.given[words(name)])
+                if tool is not None and label(name) in step.given:
+                    found.setdefault((tool["name"], name), step.given[label(name)])
     return [{"tool": tool, "parameter": name, "value": value} for (tool, name), value in found.items()]
 
 
@@ -201,7 +196,7 @@ def _reworded(shown: Shown, rng: random.Random) -> str:
     steps = phrases.read_steps(question)
     if not steps:
         return str(question)
-    schemas = {words(name): (name, one) for tool in tools for name, one in tool["parameters"]["properties"].items()}
+    schemas = {label(name): (name, one) for tool in tools for name, one in tool["parameters"]["properties"].items()}
     changed: dict[tuple[str, str], str] = {}
     texts = []
     for step in steps:
@@ -222,12 +217,7 @@ def _joined(clause: str, told: Sequence[str]) -> str:
     return f"{clause} with {told[0] if len(told) == 1 else ', '.join(told[:-1]) + ' and ' + told[-1]}"
 
 
-WISHES = (
-    "Keep the answer to two sentences.",
-    "If a step fails for good, tell me which one and stop there.",
-    "Repeat every identifier exactly as you got it.",
-    "Do not change anything that I did not ask for.",
-)
+WISH_RATE = 0.4  # of harder requests, where more could be asked of a tool, too
 
 
 def complexity(shown: Shown, rng: random.Random) -> dict[str, Any]:
@@ -251,17 +241,17 @@ def _harder(shown: Shown, rng: random.Random) -> str:
         for n, step in enumerate(steps)
         if step.clause in by_clause
         for name, schema in by_clause[step.clause]["parameters"]["properties"].items()
-        if name not in required(by_clause[step.clause]) and words(name) not in step.given
+        if name not in required(by_clause[step.clause]) and label(name) not in step.given
     ]
     texts = [_joined(step.clause, [phrases.given(name, text) for name, text in step.given.items()]) for step in steps]
-    if open_choices:
+    if open_choices and rng.random() >= WISH_RATE:
         n, name, schema = rng.choice(open_choices)
         value = sample_value(name, schema, rng)
         if value is not None:
             told = [phrases.given(one, text) for one, text in steps[n].given.items()]
             texts[n] = _joined(steps[n].clause, [*told, phrases.given(name, value)])
             return phrases.request_text(texts, [step.dependent for step in steps], rng)
-    return f"{question} {rng.choice(WISHES)}"
+    return f"{question} {rng.choice(list(phrases.WISHES.values()))}"
 
 
 INTRODUCTIONS: dict[str, tuple[str, ...]] = {
@@ -295,7 +285,7 @@ def later_tool(shown: Shown, rng: random.Random) -> dict[str, Any]:
 def missing_value(shown: Shown, rng: random.Random) -> dict[str, Any]:
     """The request without the value, wherever it stands, and the turn that gives it."""
     question, left_out = shown["question"], shown["missing"]
-    spoken = words(left_out["parameter"])
+    spoken = label(left_out["parameter"])
     steps = phrases.read_steps(question)
     texts = [
         _joined(step.clause, [phrases.given(name, text) for name, text in step.given.items() if name != spoken])
@@ -364,7 +354,6 @@ def play_user(shown: Shown, rng: random.Random) -> dict[str, Any]:
 
 
 HANDLERS: dict[str, Callable[[Any, random.Random], dict[str, Any]]] = {
-    "Chains: describe": describe,
     "Tasks: write for a chain": write_chain,
     "Tasks: write for a server": write_server,
     "Tasks: diversity": diversity,
