@@ -19,20 +19,15 @@ from typing import Any, Protocol, TypeVar
 from astra.llm.errors import RequestRefused
 from astra.llm.reply import ReplyInvalid, json_objects, parse_json
 from astra.llm.types import Completion, ModelParams, Request
-from astra.records import Message, Verdict
+from astra.records import Message, Refused, Verdict
 
 NOISE = 1e-6
 
 
-class JudgeFailed(Exception):
+class JudgeFailed(Refused):
     """No verdict. ``reason`` is one of invalid_output, incomplete, wrong_type, out_of_range, judge_truncated, or
     judge_<why the endpoint refused>; ``detail`` holds the last raw reply.
     """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
 
 
 A = TypeVar("A")

@@ -15,9 +15,12 @@ with its place, on the scorecard, and it caps what the judge may give, never the
     words or a small number of a required argument, not found      QP, TCP, TC       unsourced
     a call repeated that had been answered, with the same result   QP, TCP, TC       repeated
     facts of the answer that stand nowhere                         FA                (1 + share of facts found) / 2
+    an answer in another form than the user wished                 FA                (unheeded + 1) / 2
+    a part of the request that was never tried                     FA                (share of parts tried + 1) / 2
 
 QP and TCP judge a whole turn: their cap is the mean of its calls' caps. FA is the mean of relevance and faithfulness;
-faithfulness is at most the share of facts found, and at most ``invented`` where a guess is behind it. Where a cap is 0
+faithfulness is at most the share of facts found, and at most ``invented`` where a guess is behind it; relevance at most
+the share of parts tried, a part that was not tried counting ``unfinished``. Where a cap is 0
 the judge is not asked. A judge that fails stays a failure whatever the rules found. Other evidence (a state asked for
 again, a failed call tried again) is for the judge to weigh.
 
@@ -45,13 +48,24 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from astra.evidence import Findings, exchanges, gather
+from astra.evidence import Asked, Findings, exchanges, gather
 from astra.evidence.caps import Caps, Rule, cap_of_answer, cap_of_calls, cap_of_understanding
 from astra.evidence.transcript import shown
 from astra.judge import Judge, JudgeFailed, Question
 from astra.llm import EndpointUnavailable, ModelParams, Models, Settings
 from astra.prompts import render
-from astra.records import Evidence, Reject, Scorecard, Section, Task, Trajectory, Verdict, canonical, content_id
+from astra.records import (
+    Evidence,
+    Refused,
+    Reject,
+    Scorecard,
+    Section,
+    Task,
+    Trajectory,
+    Verdict,
+    canonical,
+    content_id,
+)
 from astra.stage import Contract, Run, StageError, write_records
 
 Dimension = Literal["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
@@ -125,6 +139,24 @@ class Brief:
 
     kind: str = "plain"
     missing: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    given: frozenset[tuple[str, str]] = frozenset()  # tool and parameter of the values that the request states
+
+    @classmethod
+    def of(cls, task: Task) -> Brief:
+        """The brief of a task; what has to be tried is known of plain ones only."""
+        given = frozenset((one.tool, one.parameter) for one in task.values) if task.kind == "plain" else frozenset()
+        return cls(task.kind, task.missing, task.target_tools, given)
+
+    def asked(self, one: Trajectory) -> Asked:
+        """The tools that the request needs, and of which of them it states every required value."""
+        needs = {tool.name: tool.parameters.get("required", []) for tool in one.tools}
+        stated = [
+            name
+            for name in dict.fromkeys(self.targets)
+            if needs.get(name) and all((name, parameter) in self.given for parameter in needs[name])
+        ]
+        return Asked(self.targets, tuple(stated))
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -156,10 +188,10 @@ def to_question(place: Place, conversation: dict[str, Any], n_system: int, lines
 # ---------------------------------------------------------------- what the rules say
 
 
-def ruled(place: Place, n_calls: int, found: Findings, caps: Caps) -> Rule | None:
+def ruled(place: Place, n_calls: int, found: Findings, caps: Caps, n_targets: int = 1) -> Rule | None:
     """What the rules say about a place; None where they leave all to the judge."""
     if place.dimension == "FA":
-        return cap_of_answer(found, caps, place.message)
+        return cap_of_answer(found, caps, place.message, n_targets)
     if place.dimension == "QU":
         return cap_of_understanding(found, caps, place.message)
     if place.dimension == "TC":
@@ -192,13 +224,8 @@ def call_status(trajectory: Trajectory) -> Verdict | None:
 # ---------------------------------------------------------------- scorecards
 
 
-class Unjudged(Exception):
+class Unjudged(Refused):
     """A trajectory without a score: a dimension without a verdict, or none that applies."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail[:500]
 
 
 Outcome = Verdict | JudgeFailed
@@ -218,7 +245,7 @@ def to_scorecard(
         for place, outcome in judged.items():
             if place.dimension == dimension:
                 if isinstance(outcome, JudgeFailed):
-                    raise Unjudged(f"unjudged_{dimension.lower()}", str(outcome))
+                    raise Unjudged(f"unjudged_{dimension.lower()}", str(outcome)[:500])
                 verdicts[place] = outcome
         one = call_status(trajectory) if dimension == "TCS" else _summed(dimension, verdicts)
         if one is not None:
@@ -279,9 +306,9 @@ class Pending:
 
 def opened(one: Trajectory, brief: Brief, dimensions: Sequence[Dimension], caps: Caps) -> Pending:
     """A trajectory with what the rules alone decide."""
-    found = gather(one, brief.left_out)
+    found = gather(one, brief.left_out, brief.asked(one))
     rules = {
-        place: ruled(place, len(one.messages[place.message].tool_calls), found, caps)
+        place: ruled(place, len(one.messages[place.message].tool_calls), found, caps, len(brief.targets))
         for place in places(one, dimensions)
     }
     decided: dict[Place, Outcome] = {
@@ -330,7 +357,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     with Run(CONTRACT, arguments) as run, Models(run) as models:
         params: Params = run.params["score"]
         model: ModelParams = run.params["models.judge"]
-        briefs = {task.id: Brief(task.kind, task.missing) for task in run.stream("tasks", Task)}
+        briefs = {task.id: Brief.of(task) for task in run.stream("tasks", Task)}
         judge = Judge(
             models.client("judge"), model, run.params["seed"], params.reasks, params.votes, renew="rejudge" in run.flags
         )

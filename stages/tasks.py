@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import yaml
 from pydantic import Field
 
 from astra import prompts, wording
@@ -51,12 +50,14 @@ from astra.records import (
 )
 from astra.servers import check_names, pool
 from astra.stage import Contract, Run, StageError, write_records
+from astra.yaml_files import YamlInvalid, read_yaml
 
 Axis = Literal["diversity", "complexity", "persona"]
 AXES: tuple[Axis, ...] = ("diversity", "complexity", "persona")
 KINDS: tuple[Kind, ...] = ("missing_tool", "missing_value", "later_tool", "several_turns")
 DIMENSIONS = ("question_quality", "scenario_realism", "tool_necessity", "verifiability", "stability")
 KIND_FIT = "kind_fit"  # judged of unusual kinds only
+PERSONAS = Path(prompts.__file__).parent / "tasks" / "personas.yaml"
 
 
 class Shares(Section):
@@ -248,14 +249,28 @@ class Sources:
         return Draft(f"{task.id}:{what}", prompt, own, chain, source=task)
 
 
-def read_personas() -> list[Persona]:
+def read_personas(file: Path = PERSONAS) -> list[Persona]:
     """Who may ask, and how. Raises StageError where the file is not a list of {who, style, voice, because}."""
-    file = Path(prompts.__file__).parent / "tasks" / "personas.yaml"
-    people = yaml.safe_load(file.read_text(encoding="utf-8"))
-    voices = get_args(Voice)
-    if not people or any(one.keys() != set(Persona._fields) or one["voice"] not in voices for one in people):
-        raise StageError(f"{file}: expected a list of entries with who, style, voice ({', '.join(voices)}) and because")
+    try:
+        people = read_yaml(file)
+    except YamlInvalid as error:
+        raise StageError(str(error)) from None
+    expected = f"a list of entries with who, style, voice ({', '.join(get_args(Voice))}) and because, all texts"
+    if not isinstance(people, list) or not people:
+        raise StageError(f"{file}: expected {expected} (got {str(people)[:80]!r})")
+    wrong = next((one for one in people if not _is_persona(one)), None)
+    if wrong is not None:
+        raise StageError(f"{file}: expected {expected} (got the entry {str(wrong)[:200]!r}): mend it")
     return [Persona(**one) for one in people]
+
+
+def _is_persona(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == set(Persona._fields)
+        and all(isinstance(value, str) for value in entry.values())
+        and entry["voice"] in get_args(Voice)
+    )
 
 
 # ---------------------------------------------------------------- duplicates

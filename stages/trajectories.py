@@ -8,7 +8,9 @@ finish keeps its honest end and is left to ``score``; one that the machinery or 
 
 Departures from the paper: failures are drawn per (seed, task, attempt, call) and recorded on the message; in a small
 share of attempts a needed tool is withheld, so that saying "no tool can do this" is in the training data too; the paper
-has one user turn. The system prompt follows the persona that asks.
+has one user turn. The system prompt follows the persona that asks, and in a share of attempts it wants calls that need
+no result of each other in one turn. An attempt in which nothing went another way than before is a reject: it would only
+be trained on twice.
 
     python -m stages.trajectories
 """
@@ -26,8 +28,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from astra.agent import Asks, Conversation, Limits, ModelPolicy, converse
-from astra.environments import Environment
+from astra.environments import Environment, EnvironmentUnavailable
 from astra.environments.emulator import Emulator, EmulatorContradiction, EmulatorReplyInvalid
+from astra.environments.faults import FAULTS
 from astra.environments.live import Live, LiveCallFailed, LiveSessions
 from astra.environments.recording import CallsLive, Mode, answered_live
 from astra.environments.routed import Routed, ToolNameTaken
@@ -48,6 +51,9 @@ class Params(Section):
     )
     max_tools: int = Field(ge=1, description="Tools offered: the task's and others of its servers, this many.")
     withhold_rate: float = Field(ge=0, le=1, description="Share of plain attempts without one of the needed tools.")
+    together_rate: float = Field(
+        ge=0, le=1, description="Share of attempts whose system prompt wants calls that need no other in one turn."
+    )
     user: Literal["script", "model"] = Field(description="Who says the user's later turns; model asks models.user.")
     user_reasks: int = Field(ge=0, le=5, description="Further tries for an unusable reply of the user's model.")
     fault_rate: float = Field(ge=0, le=1, description="Probability that an emulated call fails (paper: 0.2).")
@@ -56,6 +62,7 @@ class Params(Section):
     concurrency: int = Field(ge=1, description="Conversations, and calls per model, in flight.")
     start_timeout_s: float = Field(gt=0, description="For a live server to answer initialize.")
     call_timeout_s: float = Field(gt=0, description="For one live call.")
+    max_lost: float = Field(ge=0, le=1, description="Share lost to live servers above which the stage stops.")
 
 
 CONTRACT = Contract(
@@ -183,7 +190,9 @@ async def hold(one: Try, stage: Stage) -> Trajectory | Reject:
     servers = [stage.servers[server_id] for server_id in task.server_ids]
     tools = offered_tools(task, servers, params, random.Random(f"{stage.seed}:{one.key}"))
     late = late_tools(task, servers)
-    opening = (Message(role="system", content=system_prompt(task)), Message(role="user", content=task.question))
+    together = random.Random(f"{stage.seed}:{one.key}:together").random() < params.together_rate
+    system = Message(role="system", content=system_prompt(task, together))
+    opening = (system, Message(role="user", content=task.question))
     limits = Limits(params.max_turns, stage.policy.model.max_tokens, params.max_conversation_tokens)
     try:
         environment = open_environment(one, servers, (*tools, *late.values()), stage)
@@ -211,11 +220,16 @@ def to_trajectory(one: Try, tools: tuple[ToolSpec, ...], end: Conversation, stag
     )  # fmt: skip
 
 
-def system_prompt(task: Task) -> str:
+ONE_CALL = "make one call"
+TOGETHER = "call; calls that need no result of each other go into one turn"
+
+
+def system_prompt(task: Task, together: bool = False) -> str:
     """How the agent is to work: the base prompt, or the one for the voice of the persona that asks."""
+    how = TOGETHER if together else ONE_CALL
     if task.voice is None or task.persona is None:
-        return render("trajectories/system").strip()
-    return render(f"trajectories/system_{task.voice}", persona=task.persona).strip()
+        return render("trajectories/system", how=how).strip()
+    return render(f"trajectories/system_{task.voice}", persona=task.persona, how=how).strip()
 
 
 def open_user(one: Try, late: Mapping[str, ToolSpec], stage: Stage) -> ScriptedUser | None:
@@ -267,6 +281,22 @@ def check_refusals(client: Client, tries: int) -> None:
         )
 
 
+def within_losses(held: Iterable[Trajectory | Reject], max_lost: float) -> Iterator[Trajectory | Reject]:
+    """The same. Raises EnvironmentUnavailable at their end where too many of them were lost to live servers."""
+    tries, n_lost, last = 0, 0, ""
+    for one in held:
+        tries += 1
+        if isinstance(one, Reject) and one.reason == "tool_infra_error":
+            n_lost, last = n_lost + 1, one.detail
+        yield one
+    if tries >= FEW and n_lost > max_lost * tries:
+        raise EnvironmentUnavailable(
+            f"{n_lost} of {tries} conversations were lost to live servers, more than trajectories.max_lost "
+            f"{max_lost:g}; the last: {last}. Finished model replies are kept; when the servers work again: "
+            f"dvc repro trajectories"
+        )
+
+
 def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str, Server]:
     """Servers by id. Raises StageError for a task of a server that is not there."""
     by_id = {server.id: server for server in servers}
@@ -286,7 +316,6 @@ class Figures:
 
     n: int = 0
     messages: int = 0
-    faults: int = 0
     errors: int = 0
     repaired: int = 0
     user_turns: int = 0
@@ -295,6 +324,16 @@ class Figures:
     kinds: Counter[str] = field(default_factory=Counter)
     executed: Counter[str] = field(default_factory=Counter)
     called: set[tuple[tuple[str, ...], str]] = field(default_factory=set)
+    faults: Counter[str] = field(default_factory=Counter)  # these two of all that were held, repetitions among them
+    n_emulated: int = 0
+
+    def held(self, outcomes: Iterable[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
+        """The same outcomes; counts failures where nothing is sorted out that had few of them."""
+        for one in outcomes:
+            answers = one.messages if isinstance(one, Trajectory) else ()
+            self.faults.update(message.fault for message in answers if message.fault is not None)
+            self.n_emulated += sum(message.executed_by == "emulator" for message in answers)
+            yield one
 
     def of(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
         """The same trajectories."""
@@ -312,7 +351,6 @@ class Figures:
         self.parallel += sum(len(message.tool_calls) > 1 for message in one.messages)
         self.executed.update(message.executed_by or "nobody" for message in answers)
         self.called.update((one.server_ids, message.name) for message in one.messages if message.name)
-        self.faults += sum(message.fault is not None for message in answers)
         self.errors += sum(message.is_error for message in answers)
         self.repaired += sum(bool(message.repairs) for message in answers)
 
@@ -329,7 +367,8 @@ class Figures:
             "tool_calls": calls,
             "live_calls": self.executed["live"],
             "emulated_calls": emulated,
-            "fault_share": _share(self.faults, emulated),
+            "fault_share": _share(self.faults.total(), self.n_emulated),
+            "fault_shares": {kind: _share(self.faults[kind], self.n_emulated) for kind in FAULTS},
             "error_share": _share(self.errors, calls),
             "refused_by_loop": self.executed["agent"],
             "repaired_calls": self.repaired,
@@ -365,11 +404,29 @@ def main(arguments: Sequence[str] = ()) -> None:
                 user, run.params["models.user"],
             )  # fmt: skip
             held = models.loop.map(tries, lambda one: hold(one, stage), params.concurrency)
-            bar = run.progress(held, total=run.n_in, unit="conversation")
-            run.n_out = run.write("trajectories", seen.of(kept(bar, run)))
+            bar = run.progress(within_losses(held, params.max_lost), total=run.n_in, unit="conversation")
+            run.n_out = run.write("trajectories", seen.of(kept(without_repetitions(seen.held(bar)), run)))
         for client in (agent, emulator, *([user] if user else [])):
             check_refusals(client, run.n_in)
         run.metrics |= seen.metrics()
+
+
+def without_repetitions(held: Iterable[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
+    """The same; an attempt that says and does what an earlier one at its task did is a reject.
+
+    What the system prompt wanted and which other tools were offered makes no difference to that.
+    """
+    task, seen = "", dict[tuple[Message, ...], int]()
+    for one in held:
+        if isinstance(one, Trajectory):
+            task, seen = (task, seen) if one.task_id == task else (one.task_id, {})
+            said = tuple(message for message in one.messages if message.role != "system")
+            if said in seen:
+                detail = f"attempt {seen[said]} went the same way"
+                yield Reject(id=f"{one.task_id}:{one.attempt}", reason="same_as_attempt", detail=detail)
+                continue
+            seen[said] = one.attempt
+        yield one
 
 
 def kept(held: Iterable[Trajectory | Reject], run: Run) -> Iterator[Trajectory]:

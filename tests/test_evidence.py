@@ -260,7 +260,7 @@ def test_calls_find_their_own_answers_where_ids_come_again_or_the_order_is_anoth
 
 
 def test_caps_are_those_of_the_worst_evidence_and_a_turns_are_the_mean_of_its_calls():
-    caps = Caps(invented=0.0, unsourced=0.5, repeated=0.0)
+    caps = Caps(invented=0.0, unsourced=0.5, repeated=0.0, unheeded=0.5, unfinished=0.0)
     bad = gather(trajectory(call({"invoice": {"no": "R-2026-099"}}), Message(role="assistant", content="It is 4711.")))
     one, turn = cap_of_calls(bad, caps, 2, 1, 0), cap_of_calls(bad, caps, 2, 4)
     assert one is not None

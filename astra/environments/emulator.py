@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from astra.environments.arguments import refused, validator
 from astra.environments.base import Observation
-from astra.environments.faults import TRANSPORT, Fault, FaultPlan, broken_off
+from astra.environments.faults import TRANSPORT, Fault, FaultPlan, broken_off, out_of_date
 from astra.environments.naming import reads_only
 from astra.environments.world import Exchange, World
 from astra.llm.errors import RequestRefused
@@ -95,28 +95,24 @@ class Emulator:
     async def _failing(self, fault: Fault, tool: ToolSpec, arguments: dict[str, Any]) -> Observation:
         """What the client gets of a call that the plan lets fail."""
         if fault.kind not in TRANSPORT and reads_only(tool.name):
-            seen = await self._spoiled(fault.kind, tool, arguments)
+            seen = await self._spoiled(fault, tool, arguments)
             if seen is not None:
                 return seen
         kind = fault.kind if fault.kind in TRANSPORT else fault.otherwise
         return Observation(TRANSPORT[kind], True, "emulator", kind)
 
-    async def _spoiled(self, kind: str, tool: ToolSpec, arguments: dict[str, Any]) -> Observation | None:
-        """A reading's answer, cut or out of date; None where it cannot be. Only the whole, true one is kept."""
-        before = self._earlier(tool, arguments) if kind == "stale" else None
-        if kind == "stale" and all(reads_only(one.tool) for one in self.history):
-            return None
+    async def _spoiled(self, fault: Fault, tool: ToolSpec, arguments: dict[str, Any]) -> Observation | None:
+        """A reading's answer, cut or from a cache; None where there is none. Only the whole, true one is kept."""
+        before = self._earlier(tool, arguments)
         truth = await self._answer(tool, arguments)
         if truth.error is not None:
             return None
-        if kind == "partial":
-            return Observation(broken_off(_text(truth.result)), True, "emulator", kind)
-        stale = self.world.earlier(truth)
-        if stale is None and before is not None and _text(before.result) != _text(truth.result):
-            stale = before.result
-        if stale is None or not validator(tool.returns or {}).is_valid(stale):
-            return None
-        return Observation(_text(stale), False, "emulator", kind)
+        if fault.kind == "partial":
+            return Observation(broken_off(_text(truth.result)), True, "emulator", fault.kind)
+        cached = [self.world.earlier(truth), before.result if before is not None else None]
+        valid = validator(tool.returns or {}).is_valid
+        stale = next((one for one in cached if one is not None and valid(one)), truth.result)
+        return Observation(out_of_date(_text(stale), fault.age_min), False, "emulator", fault.kind)
 
     def _earlier(self, tool: ToolSpec, arguments: dict[str, Any]) -> Exchange | None:
         """The same reading's last answer."""

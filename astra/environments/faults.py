@@ -2,8 +2,9 @@
 
 Paper section 3.2.3: an emulated call fails with a probability of 20 %. A plan says for each call, by its index, whether
 it fails and how; nothing that happens in the conversation can change it. A kind that a call cannot have (``partial``
-and ``stale`` need a reading, ``stale`` one whose state has changed) is replaced by the one that the plan holds for
-that case, so that the share of failures is the setting's.
+and ``stale`` need a reading that has an answer) is replaced by the one that the plan holds for that case, so that the
+share of failures is the setting's. A ``stale`` answer comes from a cache that says how old it is: what was true before
+the last change, where something changed, else what is still true and nobody has looked at since.
 
 Departures: the authors' code asks the model in prose to fail now and then. A live server gets no failures from us.
 """
@@ -23,17 +24,19 @@ TRANSPORT = {
 """Kinds of a call that never reaches the server, with what the client says of them."""
 
 FAULTS = (*TRANSPORT, "partial", "stale")
-"""All kinds. ``partial``: the answer broke off on its way. ``stale``: an answer from before the last change."""
+"""All kinds. ``partial``: the answer broke off on its way. ``stale``: a cached answer, perhaps out of date."""
 
 PLANNED = 256  # calls; the calls after these do not fail
 SHOWN = 0.5  # of the text of a partial answer, at most
+AGES_MIN = (5, 20, 45, 90, 240)  # of a cached answer
 
 
 class Fault(NamedTuple):
-    """How one call fails; ``otherwise`` where it cannot fail like that."""
+    """How one call fails; ``otherwise`` where it cannot fail like that. ``age_min``: of a stale answer."""
 
     kind: str
     otherwise: str
+    age_min: int = AGES_MIN[0]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class FaultPlan:
 
 
 def _drawn(draw: random.Random) -> Fault:
-    return Fault(draw.choice(FAULTS), draw.choice(tuple(TRANSPORT)))
+    return Fault(draw.choice(FAULTS), draw.choice(tuple(TRANSPORT)), draw.choice(AGES_MIN))
 
 
 def broken_off(text: str) -> str:
@@ -62,3 +65,8 @@ def broken_off(text: str) -> str:
     sent = text[: max(1, int(len(text) * SHOWN))]
     n_came, n_all = len(sent.encode()), len(text.encode())
     return f"Incomplete response: connection lost after {n_came} of {n_all} bytes, rest unavailable. Received: {sent}"
+
+
+def out_of_date(text: str, age_min: int) -> str:
+    """A stale answer as the client tells it: an answer for all that, but one that says it may not hold any more."""
+    return f"Stale response: a cached copy, {age_min} minutes old, not checked since. Received: {text}"

@@ -1,4 +1,4 @@
-"""Live MCP servers as environments: one session a server, shared by all conversations, and restarted once.
+"""Live MCP servers as environments: one session a server, shared by all conversations, restarted a few times.
 
 Paper section 3.2.3. Only tools that are marked deterministic are called for real, because a run must be repeatable; the
 other tools of a live server are emulated, and their emulator is told of what the live ones answered.
@@ -6,7 +6,10 @@ other tools of a live server are emulated, and their emulator is told of what th
 No failures are injected into live calls; arguments that break a tool's schema are refused before it runs.
 
 Departures: the authors' code lets a timeout or a dead server become the tool's answer. Here it ends the conversation
-(LiveCallFailed), and when a fresh session fails too, the stage (EnvironmentUnavailable).
+(LiveCallFailed). A server whose fresh session fails too before it answered anything, or that was started ``MAX_STARTS``
+times, is lost: every further conversation that calls it ends at once, those of other servers go on. Only where no live
+server could be opened at all is the machinery not there (EnvironmentUnavailable); how many conversations may be lost is
+the stage's to say.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from astra.environments.recording import CallsLive
 from astra.live import CallResult, LiveConfig, LiveError, LiveServer, LiveTimeout
 from astra.records import ToolCall, ToolSpec, canonical
 
-STARTS = 2  # of one server: the first, and once more after a failure
+STARTS = 2  # of one server without an answer between them: the first, and once more after a failure
+MAX_STARTS = 10  # of one server in all
 
 
 class LiveCallFailed(Exception):
@@ -41,6 +45,9 @@ class LiveSessions:
         self.call_timeout_s = call_timeout_s
         self._sessions: dict[str, LiveServer] = {}
         self._starts: Counter[str] = Counter()
+        self._fruitless: Counter[str] = Counter()  # starts since the server answered last
+        self._opened: set[str] = set()
+        self._lost: set[str] = set()
         self._last_error: dict[str, str] = {}
         self._known: dict[tuple[str, str, str], CallResult] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -60,6 +67,7 @@ class LiveSessions:
             session = await self._session(server)
             try:
                 self._known[key] = await session.call(tool, arguments)
+                self._fruitless[server] = 0
             except asyncio.CancelledError:
                 if self._sessions.get(server) is session:
                     raise  # this conversation is cancelled, not the call
@@ -77,19 +85,30 @@ class LiveSessions:
 
     async def _started(self, server: str) -> LiveServer:
         """A new session, while the server has starts left; one that starts too slowly is not tried again at once."""
-        while self._starts[server] < STARTS:
+        while server not in self._lost and self._may_start(server):
             self._starts[server] += 1
+            self._fruitless[server] += 1
             session = LiveServer(self.configs[server], self.start_timeout_s, self.call_timeout_s)
             try:
-                return await asyncio.to_thread(session.__enter__)
+                await asyncio.to_thread(session.__enter__)
             except LiveError as error:
                 self._last_error[server] = str(error)
                 if isinstance(error, LiveTimeout):  # it may be downloading: ending it again would lose that again
                     break
-        raise EnvironmentUnavailable(
-            f"live server {server}: failed {self._starts[server]} times, the last: {self._last_error[server]}. "
-            f"Finished model replies are kept; when the server works again: dvc repro trajectories"
-        )
+            else:
+                self._opened.add(server)
+                return session
+        self._lost.add(server)
+        gone = f"live server {server}: failed {self._starts[server]} times, the last: {self._last_error[server]}"
+        if not self._opened and self._lost >= self.configs.keys():
+            raise EnvironmentUnavailable(
+                f"{gone}. No live server could be opened. Finished model replies are kept; when they work again: dvc "
+                f"repro trajectories"
+            )
+        raise LiveCallFailed(gone)
+
+    def _may_start(self, server: str) -> bool:
+        return self._fruitless[server] < STARTS and self._starts[server] < MAX_STARTS
 
     async def _drop(self, server: str, session: LiveServer, error: LiveError) -> None:
         """End a session that failed; the next call starts another."""

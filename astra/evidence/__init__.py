@@ -16,6 +16,9 @@ arguments of calls that succeeded. The rules look for what is certain and stay s
 - What an error merely says back is no source, and neither are the examples in a tool's document.
 - *repeated*: the same call had been answered, with the same result. *asked_again*: with another result, as when a
   state is polled. *failed_before*: it had failed for a reason of its own; a failure that was injected is nobody's.
+- *unheeded*: a wish of the user for the form of the answer which the answer does not have (``wishes``).
+- *unfinished*: a tool that the task's writer meant, that is offered and of which the request states every value, was
+  never tried, and no other tool in its place. Silent where the user left room: an *if*, or a wish to stop.
 - *unsupported*: a fact of what an assistant says, found nowhere: an address, a day, a number (it may be rounded), an
   id; a name in running text of a language that does not capitalise its nouns.
 
@@ -25,6 +28,7 @@ Where more than ``known.MANY`` numbers are known, any other could have been comp
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -32,11 +36,19 @@ from typing import Literal, NamedTuple
 from astra.evidence.known import Known
 from astra.evidence.reading import PART, folded, leaves, parsed
 from astra.evidence.sources import Facts, facts, given, source_fault
+from astra.evidence.wishes import unheeded
 from astra.records import Evidence, Message, ToolCall, ToolSpec, Trajectory, canonical
 
-__all__ = ["Facts", "Findings", "exchanges", "gather", "own_words"]
+__all__ = ["Asked", "Facts", "Findings", "exchanges", "gather", "own_words"]
 
-Kind = Literal["invented", "guessed", "unsourced", "repeated", "asked_again", "failed_before", "unsupported"]
+Kind = Literal[
+    "invented", "guessed", "unsourced", "repeated", "asked_again", "failed_before", "unsupported", "unheeded",
+    "unfinished",
+]  # fmt: skip
+_LEAVES_ROOM = re.compile(
+    r"\b(if|unless|otherwise|whether|in case|only when|depending|stop|falls|wenn|sofern|sonst|si|sinon|se|als)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -96,7 +108,17 @@ def exchanges(messages: Sequence[Message]) -> list[Exchange]:
     return found
 
 
-def gather(trajectory: Trajectory, left_out: Mapping[str, str] | None = None) -> Findings:
+class Asked(NamedTuple):
+    """What the writer of a request says of it: the tools that it needs, and those whose every value it states."""
+
+    targets: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+
+
+NOTHING_ASKED = Asked()
+
+
+def gather(trajectory: Trajectory, left_out: Mapping[str, str] | None = None, asked: Asked = NOTHING_ASKED) -> Findings:
     """The evidence of a trajectory; ``left_out`` names by tool the parameter that the first request leaves out."""
     found, known, made = Findings(), Known(), list[Exchange]()
     calls = exchanges(trajectory.messages)
@@ -120,7 +142,35 @@ def gather(trajectory: Trajectory, left_out: Mapping[str, str] | None = None) ->
                     for kind, detail in _of_call(one, offered, known, made, left_out if n_user == 1 else None):
                         found.add(kind, place, one.number, detail)
                     made.append(one)
+    _of_answers(trajectory, found, brought)
+    _of_the_whole(trajectory, found, made, asked)
     return found
+
+
+def _of_answers(trajectory: Trajectory, found: Findings, brought: Mapping[int, object]) -> None:
+    """Which answers do not heed the wishes that the user had stated by then."""
+    messages, heard = trajectory.messages, list[str]()
+    for place, message in enumerate(messages):
+        if message.role == "user":
+            heard.append(own_words(message, place in brought))
+        is_answer = message.role == "assistant" and not message.tool_calls
+        for detail in unheeded(heard, message.content or "") if is_answer else ():
+            found.add("unheeded", place, None, detail)
+
+
+def _of_the_whole(trajectory: Trajectory, found: Findings, made: Sequence[Exchange], asked: Asked) -> None:
+    """Which parts of the request were never tried, as far as that is certain; noted at the last answer."""
+    messages = trajectory.messages
+    called = {one.name for one in made}
+    untried = [name for name in asked.stated if name not in called and name not in trajectory.withheld]
+    instead = called - set(asked.targets)
+    if not (untried and called and messages[-1].role == "assistant") or instead:
+        return
+    said = " ".join(message.content or "" for message in messages if message.role == "user")
+    if (messages[-1].content or "").rstrip().endswith("?") or _LEAVES_ROOM.search(said):
+        return
+    for name in untried:
+        found.add("unfinished", len(messages) - 1, None, f"{name} was never tried, and the request states all it needs")
 
 
 def own_words(message: Message, brings_tools: bool) -> str:

@@ -16,6 +16,8 @@ class Caps(Section):
     invented: float = Field(ge=0, le=1, description="A tool that is not offered; an id, day, number from nowhere.")
     unsourced: float = Field(ge=0, le=1, description="Words from nowhere, which may be a translation or a paraphrase.")
     repeated: float = Field(ge=0, le=1, description="A call that had been answered, with the same result.")
+    unheeded: float = Field(ge=0, le=1, description="An answer in another form than the user wished; its relevance.")
+    unfinished: float = Field(ge=0, le=1, description="A part that was never tried; its share of the relevance.")
 
     def of(self, one: Evidence) -> float:
         """The cap for one piece of evidence; 1 for a kind that is for the judge to weigh."""
@@ -53,11 +55,21 @@ def cap_of_understanding(found: Findings, caps: Caps, message: int) -> Rule | No
     return Rule(caps.invented, guesses[0].detail) if guesses and caps.invented < 1 else None
 
 
-def cap_of_answer(found: Findings, caps: Caps, message: int) -> Rule | None:
-    """FA is the mean of relevance and faithfulness; an answer is as faithful as its facts and what they rest on."""
+def cap_of_answer(found: Findings, caps: Caps, message: int, n_targets: int = 1) -> Rule | None:
+    """FA is the mean of relevance and faithfulness.
+
+    An answer is as faithful as its facts and what they rest on; it is no more relevant than the share of the request's
+    parts (``n_targets`` in all) that were tried, and than the form that the user wished for leaves it.
+    """
     said, guesses = found.said[message], found.guesses(message)
     faithful = min(said.share, caps.invented if guesses else 1.0)
-    if faithful == 1:
+    unheeded = [one for one in found.at(message) if one.kind == "unheeded" and caps.unheeded < 1]
+    unfinished = [one for one in found.at(message) if one.kind == "unfinished" and caps.unfinished < 1]
+    parts = max(n_targets, len(unfinished), 1)
+    tried = (parts - len(unfinished) * (1 - caps.unfinished)) / parts
+    relevant = min(tried, caps.unheeded if unheeded else 1.0)
+    if faithful == 1 and relevant == 1:
         return None
     reasons = [f"{', '.join(said.unsupported[:5])}: in no result and not in the user's words"] * bool(said.unsupported)
-    return Rule((1 + faithful) / 2, "; ".join([*reasons, *(one.detail for one in guesses[:1])]))
+    more = [one.detail for one in (*guesses[:1], *unheeded[:2], *unfinished[:3])]
+    return Rule((relevant + faithful) / 2, "; ".join([*reasons, *more]))

@@ -22,6 +22,7 @@ from astra.evidence.reading import (
     readings,
 )
 from astra.records import ToolSpec
+from astra.records.references import dereferenced
 
 _NAMES = re.compile(r"(?:^|[^a-zA-Z])(?:id|no|nr|code|key)$|[a-z](?:Id|ID|No|Nr|Code|Key)$")  # numbers that only name
 _COORDINATE = re.compile(r"(?:^|[^a-z])(?:lat|lon|lng|latitude|longitude)$", re.IGNORECASE)  # a place's, from knowledge
@@ -51,7 +52,7 @@ def given(arguments: Any, tool: ToolSpec) -> Iterator[Given]:
     root = tool.parameters
 
     def walk(name: str, value: Any, schema: Mapping[str, Any], required: bool) -> Iterator[Given]:
-        schema = _resolved(schema, root)
+        schema = dereferenced(schema, root)
         if isinstance(value, Mapping):
             needed = schema.get("required", ())
             parts = schema.get("properties", {})
@@ -66,19 +67,6 @@ def given(arguments: Any, tool: ToolSpec) -> Iterator[Given]:
             yield Given(name, value, schema, required)
 
     yield from walk("", arguments, root, True)
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema, or what its reference into the same document names."""
-    found: Any = schema
-    for _ in range(8):
-        if not isinstance(found, Mapping) or not str(found.get("$ref", "")).startswith("#/"):
-            break
-        place: Any = root
-        for part in str(found["$ref"])[2:].split("/"):
-            place = place.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(place, Mapping) else {}
-        found = place
-    return found if isinstance(found, Mapping) else {}
 
 
 def source_fault(one: Given, known: Known) -> Fault | None:

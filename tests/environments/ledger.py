@@ -68,7 +68,7 @@ class Ledger:
             self.cut[call] = seen.content.partition("Received: ")[2]
             return
         if seen.fault == "stale":
-            self._out_of_date(json.loads(seen.content))
+            self._out_of_date(json.loads(seen.content.partition("Received: ")[2]))
             return
         if seen.fault is not None:
             return

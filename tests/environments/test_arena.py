@@ -174,3 +174,158 @@ def test_a_remembered_call_takes_less_than_a_tenth_of_a_millisecond(world):
     for _ in range(2000):
         world.step("port_fare", '{"port": "Lyme"}')
     assert (time.perf_counter() - started) / 2000 < 1e-4
+
+
+# ---------------------------------------------------------------- solved means earned
+
+COUNTRY = {"Lyme": "Dorset Land", "Bude": "Corn Land"}
+CHAIN = (
+    Step(id=1, question="Where is port Lyme?", answer=Answer(kind="text", value="Dorset Land"), needs_tool=True),
+    Step(
+        id=2, question="Code of Dorset Land?", answer=Answer(kind="text", value="DL"), needs_tool=True, depends_on=(1,)
+    ),
+)
+CHAIN_PROBES = (
+    Probe(step=1, tool="port_land", arguments={"port": "Lyme"}, expected=CHAIN[0].answer),
+    Probe(step=2, tool="land_code", arguments={"land": "Dorset Land"}, expected=CHAIN[1].answer),
+)
+
+
+def look_up(name, parameter, rows, echo=False):
+    result = '{"result": TABLE[key], "asked": key}' if echo else '{"result": TABLE[key]}'
+    code = f"TABLE = {rows!r}\n\n\ndef {name}({parameter}):\n    key = {parameter}\n    return {result}\n"
+    parameters = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
+    return CodeTool(spec=ToolSpec(name=name, description="x", parameters=parameters), code=code, serves=())
+
+
+LAND = look_up("port_land", "port", COUNTRY)
+LAND_CODE = look_up("land_code", "land", {"Dorset Land": "DL", "dorset land": "DL", "Corn Land": "CL"})
+
+
+def chained(sandbox, question="Code of the land of Lyme?", tools=(LAND, LAND_CODE)):
+    return ArenaWorld(tools, CHAIN, CHAIN_PROBES, sandbox, question, CHAIN[1].answer)
+
+
+def calls(*made):
+    return [ToolCall(id=str(n), function=FunctionCall(name=name, arguments=json.dumps(arguments)))
+            for n, (name, arguments) in enumerate(made)]  # fmt: skip
+
+
+def test_a_step_that_builds_on_another_is_earned_with_what_an_earlier_result_said(sandbox):
+    world = chained(sandbox)
+    world.step("port_land", '{"port": "Lyme"}')
+    world.step("land_code", '{"land": "Dorset Land"}')
+    assert world.solved == {1, 2}
+    assert world.tally("The answer is DL.")[:4] == (2, 2, 2, True)
+
+
+def test_a_guess_of_what_was_never_seen_earns_nothing_until_it_is_made_again(sandbox):
+    world = chained(sandbox)
+    assert world.step("land_code", '{"land": "Dorset Land"}').content == '{"result": "DL"}'
+    assert world.solved == set()
+    world.step("port_land", '{"port": "Lyme"}')
+    assert world.solved == {1}
+    world.step("land_code", '{"land": "Dorset Land"}')
+    assert (world.solved, world.n_calls) == ({1, 2}, 3)
+
+
+def test_what_the_question_says_need_not_be_found_out(sandbox):
+    world = chained(sandbox, "Code of dorset  land, where Lyme is?")
+    world.step("land_code", '{"land": "Dorset Land"}')
+    assert world.solved == {2}
+
+
+def test_calls_of_one_message_build_on_nothing_of_each_other(sandbox):
+    world = chained(sandbox)
+    both = calls(("port_land", {"port": "Lyme"}), ("land_code", {"land": "Dorset Land"}))
+    assert [one.content for one in world.turn(both)] == ['{"result": "Dorset Land"}', '{"result": "DL"}']
+    assert (world.solved, world.n_calls) == ({1}, 2)
+    world.turn(both[1:])
+    assert world.solved == {1, 2}
+
+
+def test_a_value_that_a_tool_only_repeats_was_not_obtained(sandbox):
+    echoing = look_up("land_code", "land", {"Dorset Land": "DL"}, echo=True)
+    world = chained(sandbox, tools=(LAND, echoing))
+    world.step("land_code", '{"land": "Dorset Land"}')
+    world.step("land_code", '{"land": "Dorset Land"}')
+    assert world.solved == set()
+
+
+def test_an_error_that_repeats_a_guess_is_no_source_of_it(sandbox):
+    world = chained(sandbox)
+    world.step("port_land", '{"port": "Dorset Land"}')
+    world.step("land_code", '{"land": "Dorset Land"}')
+    assert world.solved == set()
+
+
+def test_the_same_argument_in_other_letters_leads_there_too(sandbox):
+    world = chained(sandbox)
+    world.step("port_land", '{"port": "Lyme"}')
+    world.step("land_code", '{"land": "dorset land"}')
+    assert world.solved == {1, 2}
+
+
+def test_a_distractor_of_another_name_with_the_same_code_pays_nothing(sandbox):
+    twin = look_up("port_land_2", "port", COUNTRY)
+    world = chained(sandbox, tools=(LAND, twin, LAND_CODE))
+    world.step("port_land_2", '{"port": "Lyme"}')
+    assert world.solved == set()
+    world.step("port_land", '{"port": "Lyme"}')
+    world.step("port_land", '{"port":"Lyme"}')
+    assert (world.solved, world.tally(None)[:4]) == ({1}, (1, 2, 3, False))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "solved"), [({"port": "Bude"}, set()), ({"port": "Lyme "}, set()), ({"port": "Lyme"}, {1})]
+)
+def test_only_the_arguments_that_lead_there_count(sandbox, wrong, solved):
+    world = chained(sandbox)
+    world.step("port_land", json.dumps(wrong))
+    assert world.solved == solved
+
+
+def test_a_remembered_episode_of_two_calls_takes_less_than_a_millisecond(sandbox):
+    def play():
+        world = chained(sandbox)
+        world.step("port_land", '{"port": "Lyme"}')
+        world.step("land_code", '{"land": "Dorset Land"}')
+        world.tally("The answer is DL.")
+
+    play()
+    started = time.perf_counter()
+    for _ in range(500):
+        play()
+    assert (time.perf_counter() - started) / 500 < 1e-3
+
+
+# ---------------------------------------------------------------- HC-060: an answer without evidence
+
+FERRY = look_up("ferry_timetable", "port", {"Lyme": "17:42", "Bude": "16:20", "Deal": "15:10"})
+LAST = Step(id=1, question="Last ferry from Lyme?", answer=Answer(kind="date", value="17:42"), needs_tool=True)
+GOLDEN = Probe(step=1, tool="ferry_timetable", arguments={"port": "Lyme"}, expected=LAST.answer)
+
+
+@pytest.mark.parametrize(
+    ("made", "final", "full"),
+    [
+        ([], "The answer is 17:42.", False),
+        ([{"port": "Lyme"}], "The answer is 17:42.", True),
+        ([{"port": "Xyz"}], "The answer is 17:42.", False),
+        ([], "one of 15:10, 16:20, 17:42", False),
+        ([{"port": "Lyme"}], "one of 15:10, 16:20, 17:42", False),
+        ([{"port": "Bude"}], "The answer is 17:42.", False),
+        ([{"port": "Bude"}, {"port": "Deal"}], "The answer is 17:42.", False),
+        ([{"prt": "Lyme"}], "17:42", False),
+        ([{"port": "Lyme"}], "5:42 pm", True),
+    ],
+)
+def test_only_an_answer_with_evidence_is_paid_in_full(sandbox, made, final, full):
+    from astra.rewards import REWARDS
+
+    world = ArenaWorld([FERRY], [LAST], [GOLDEN], sandbox, "Last ferry from Lyme today?", LAST.answer)
+    for arguments in made:
+        world.step("ferry_timetable", json.dumps(arguments))
+    assert (REWARDS["f1_answer"](*world.tally(final)) == 1) is full
+    if not any(one == {"port": "Lyme"} for one in made):
+        assert REWARDS["f1"](*world.tally(final)) == REWARDS["f1_answer"](*world.tally(final)) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from astra.environments import Observation
 from astra.environments.emulator import Emulator, EmulatorContradiction, EmulatorReplyInvalid
-from astra.environments.faults import FAULTS, PLANNED, TRANSPORT, Fault, FaultPlan, broken_off
+from astra.environments.faults import FAULTS, PLANNED, TRANSPORT, Fault, FaultPlan, broken_off, out_of_date
 from astra.llm import builtin_client
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import FunctionCall, Server, Source, ToolCall, ToolSpec, Usage
@@ -196,18 +196,28 @@ def test_a_partial_answer_is_an_error_that_shows_what_came_and_the_whole_one_is_
 def test_a_stale_answer_is_what_was_true_before_the_last_change_and_the_history_holds_the_truth() -> None:
     closed = {**LEAK, "status": "closed"}
     client = Answers(result(LEAK), result(closed), result(closed), result([closed]))
-    world = session(client, None, None, Fault("stale", "timeout"), server=TRACKER)
+    world = session(client, None, None, Fault("stale", "timeout", 45), server=TRACKER)
     seen = ask(world, CREATE, CLOSE, GET, GET, ("search_issues", {"reporter": "Ana"}))
-    assert seen[2] == Observation(json.dumps(LEAK), False, "emulator", "stale")
+    assert seen[2] == Observation(out_of_date(json.dumps(LEAK), 45), False, "emulator", "stale")
     assert json.loads(seen[3].content) == closed
     assert [one["result"] for one in shown(client.requests[-1])["history"]] == [LEAK, closed, closed, closed]
 
 
-def test_a_call_that_cannot_be_partial_or_stale_fails_as_the_plan_holds_for_it() -> None:
+def test_a_stale_answer_of_what_nothing_changed_says_how_old_it_is_and_reads_the_same_anew() -> None:
     client = Answers(BERTH_4)
+    seen = ask(session(client, Fault("stale", "timeout", 20)), ("get_berth", LYME), ("get_berth", LYME))
+    assert seen[0].content == (
+        'Stale response: a cached copy, 20 minutes old, not checked since. Received: {"berth": 4}'
+    )
+    assert [one.fault for one in seen] == ["stale", None]
+    assert seen[1].content == '{"berth": 4}'
+
+
+def test_a_call_that_cannot_be_partial_or_stale_fails_as_the_plan_holds_for_it() -> None:
+    client = Answers('{"error": "no such berth"}', '{"error": "no such berth"}', BERTH_4)
     world = session(client, Fault("partial", "rate_limit"), Fault("stale", "unreachable"), Fault("stale", "timeout"))
     seen = ask(world, ("assign_berth", LYME), ("get_berth", LYME), ("assign_berth", LYME), ("get_berth", LYME))
-    assert [one.fault for one in seen] == ["rate_limit", "unreachable", "timeout", None]
+    assert [one.fault for one in seen[:3]] == ["rate_limit", "unreachable", "timeout"]
 
 
 def test_a_plan_is_drawn_before_the_conversation_and_is_the_same_for_the_same_key() -> None:

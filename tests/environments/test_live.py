@@ -1,4 +1,4 @@
-"""Live environments: one shared session, one restart, and a broken server is never a tool's answer."""
+"""Live environments: one shared session, bounded restarts, and a broken server is never a tool's answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from astra.environments import EnvironmentUnavailable, Observation
 from astra.environments.emulator import Emulator
-from astra.environments.live import Live, LiveCallFailed, LiveSessions
+from astra.environments.live import MAX_STARTS, Live, LiveCallFailed, LiveSessions
 from astra.environments.routed import Routed, ToolNameTaken
 from astra.live import LiveConfig
 from astra.llm.types import Completion, ModelParams, Request
@@ -95,15 +95,64 @@ def test_a_tool_that_is_not_deterministic_is_emulated_and_the_emulator_knows_the
 
 
 @pytest.mark.parametrize("mode", ["dead_on_call", "hangs_on_call"])
-def test_a_call_without_answer_ends_its_conversation_and_after_one_restart_the_stage(mode):
+def test_a_call_without_answer_ends_its_conversation_and_after_one_restart_the_server_is_not_started_again(mode):
     async def run(shared: LiveSessions) -> None:
         for _ in range(2):
             with pytest.raises(LiveCallFailed):
                 await live(shared).call(call("pid"))
-        with pytest.raises(EnvironmentUnavailable, match="failed 2 times"):
-            await live(shared).call(call("pid"))
+        for _ in range(3):
+            with pytest.raises(LiveCallFailed, match="failed 2 times"):
+                await live(shared).call(call("pid"))
 
     with sessions(mode, call_timeout_s=0.5) as shared:
+        asyncio.run(run(shared))
+        assert shared._starts.total() == 2
+
+
+def test_a_server_that_dies_now_and_then_is_started_again_but_not_for_ever():
+    async def run(shared: LiveSessions) -> list[str]:
+        ends = []
+        for n in range(2 * MAX_STARTS + 4):
+            name, arguments = ("pid", {"n": n}) if n % 2 == 0 else ("die", {})
+            try:
+                ends.append((await shared.call("server-1", name, json.dumps(arguments))).text)
+            except LiveCallFailed as error:
+                ends.append(str(error))
+        return ends
+
+    with sessions("mortal") as shared:
+        ends = asyncio.run(run(shared))
+    assert len({one for one in ends if one.isdigit()}) == MAX_STARTS
+    assert all(f"failed {MAX_STARTS} times" in one for one in ends[-4:])
+
+
+def test_a_server_that_is_gone_for_good_costs_its_own_conversations_and_spares_its_neighbours():
+    configs = {
+        "dead": LiveConfig(name="dead", command="python", args=(FAKE, "dead_on_start")),
+        "server-1": LiveConfig(name="well", command="python", args=(FAKE, "plain")),
+    }
+
+    async def run(shared: LiveSessions) -> None:
+        assert (await live(shared).call(call("pid"))).executed_by == "live"
+        for _ in range(3):
+            with pytest.raises(LiveCallFailed, match="live server dead: failed 2 times.*exit code 3"):
+                await shared.call("dead", "pid", "{}")
+        assert (await live(shared).call(call("pid", n=2))).executed_by == "live"
+
+    with LiveSessions(configs, start_timeout_s=20, call_timeout_s=10) as shared:
+        asyncio.run(run(shared))
+
+
+def test_where_no_live_server_can_be_opened_the_stage_stops():
+    configs = {name: LiveConfig(name=name, command="python", args=(FAKE, "dead_on_start")) for name in ("a", "b")}
+
+    async def run(shared: LiveSessions) -> None:
+        with pytest.raises(LiveCallFailed):
+            await shared.call("a", "pid", "{}")
+        with pytest.raises(EnvironmentUnavailable, match="No live server could be opened"):
+            await shared.call("b", "pid", "{}")
+
+    with LiveSessions(configs, start_timeout_s=20, call_timeout_s=10) as shared:
         asyncio.run(run(shared))
 
 
@@ -122,14 +171,15 @@ def test_a_server_that_does_not_start_stops_the_stage():
         asyncio.run(live(shared).call(call("pid")))
 
 
-def test_a_server_at_an_address_is_shared_and_when_it_is_lost_its_conversation_ends_and_then_the_stage():
+def test_a_server_at_an_address_is_shared_and_when_it_is_lost_its_conversations_end():
     async def run(shared: LiveSessions) -> None:
         assert (await live(shared).call(call("pid"))).executed_by == "live"
         at.process.kill()
         with pytest.raises(LiveCallFailed, match="MCP server served at http"):
             await live(shared).call(call("pid", n=2))
-        with pytest.raises(EnvironmentUnavailable, match="failed 2 times.*ConnectError"):
-            await live(shared).call(call("pid", n=2))
+        for _ in range(2):
+            with pytest.raises(LiveCallFailed, match="failed 3 times.*ConnectError"):
+                await live(shared).call(call("pid", n=2))
 
     with Served("plain") as at, LiveSessions({"server-1": LiveConfig(name="served", url=at.url)}, 20, 10) as shared:
         asyncio.run(run(shared))

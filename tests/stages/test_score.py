@@ -24,7 +24,8 @@ LLM = "llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wai
 MODEL = ModelParams(transport="builtin", name="astra-rules-1", temperature=0, max_tokens=256)
 ALL = ["QU", "QP", "TCU", "TCP", "TCS", "TC", "FA"]
 PARAMS = stage.Params.model_validate({
-    "dimensions": ALL, "caps": {"invented": 0.0, "unsourced": 0.5, "repeated": 0.0}, "reasks": 1, "votes": 1,
+    "dimensions": ALL, "reasks": 1, "votes": 1,
+    "caps": {"invented": 0.0, "unsourced": 0.5, "repeated": 0.0, "unheeded": 0.5, "unfinished": 0.0},
     "max_unjudged": 0.1, "max_shown": 4000,
 })  # fmt: skip
 
@@ -368,7 +369,10 @@ def test_a_conversation_is_as_good_as_its_weakest_part():
     card = judged(told)
     assert {name: dimension(card, name) for name in ("QU", "QP", "FA")} == {"QU": 0.0, "QP": 0.0, "FA": 0.0}
     assert card.overall < 0.7
-    assert card.dimensions["FA"].reason == "lowest of 2, 0 at message 8: it answers without any result"
+    assert (
+        card.dimensions["FA"].reason
+        == "lowest of 2, 0 at message 8: a part is left out: city_population was never tried"
+    )
 
 
 LATE = tool("city_currency", "Currency of a city.")
@@ -440,6 +444,114 @@ def test_asking_for_what_the_user_said_is_worth_nothing():
     assert judged(asked).overall == 0.0
 
 
+# ---------------------------------------------------------------- parts, answers that a tool does not have, wishes
+
+TWO_PARTS = "For airport LHR, find the host city. Also for city Oslo, find the city population."
+
+
+def test_a_right_call_to_which_the_tool_has_no_answer_was_not_called_wrongly():
+    unknown = result(1, "no host city known for airport: LHR", error=True)
+    end = said("I could not find the host city of LHR: no host city known for airport: LHR.")
+    card = judged(trajectory(turn(1, "Next: host city of LHR.", "airport_city", "LHR"), unknown, end))
+    assert {name: dimension(card, name) for name in ("QP", "TC", "TCS")} == {"QP": 1.0, "TC": 1.0, "TCS": 0.0}
+    assert card.dimensions["TC"].reason == "asked for; airport_city has no answer to it"
+    mistyped = turn(1, "Next: host city of LHR.", "airport_city", "LRH")
+    card = judged(trajectory(mistyped, result(1, "unknown airport: LRH", error=True), end))
+    assert dimension(card, "TC") == 0.0
+    assert "called wrongly" in card.dimensions["TC"].reason
+
+
+def test_a_part_that_was_never_tried_costs_and_one_that_was_tried_and_declined_hardly_does():
+    first = (turn(1, "Next: host city of LHR.", "airport_city", "LHR"), result(1, "no host city known", error=True))
+    second = (turn(2, "Next: city population of Oslo.", "city_population", "Oslo"), result(2, '{"result": 9}'))
+    gives_up = said("I could not find the host city of LHR: no host city known.")
+    left = judged(trajectory(*first, gives_up, question=TWO_PARTS))
+    both = said("I could not find the host city of LHR: no host city known. The city population of Oslo is 9.")
+    tried = judged(trajectory(*first, *second, both, question=TWO_PARTS))
+    assert (dimension(left, "FA"), dimension(left, "TCP")) == (pytest.approx(0.6875), 0.5)
+    assert "city_population was never tried" in left.dimensions["FA"].reason
+    assert dimension(tried, "FA") > 0.9
+    assert dimension(tried, "TCP") == 1.0
+
+
+def test_what_another_tool_did_instead_of_a_missing_one_is_nobody_s_wish_and_no_answer():
+    pay = ToolSpec(name="write_note", description="Write a note.", parameters={"type": "object", "properties": {}})
+    call = ToolCall(id="c1", function=FunctionCall(name="write_note", arguments="{}"))
+    wrote = Message(role="assistant", content="Next: pay a bill.", tool_calls=(call,))
+    done = trajectory(
+        *GOOD[:2], wrote, result(1, '{"note_id": "NOTE-1"}'), said("Done. To pay a bill: note id NOTE-1."),
+        question="Please find the host city; also pay a bill.", tools=(*TOOLS, pay),
+    )  # fmt: skip
+    card = judged(done)
+    assert dimension(card, "FA") < 0.7
+    assert "passes over" in card.dimensions["FA"].reason
+
+
+def test_an_answer_from_a_cache_may_be_read_again_and_must_not_be_passed_over():
+    text = 'Stale response: a cached copy, 45 minutes old, not checked since. Received: {"result": "London"}'
+    old = result(3, text).model_copy(update={"fault": "stale"})
+    again = turn(3, "Next: host city of LHR.", "airport_city", "LHR")
+    reread = judged(trajectory(again, old, *GOOD))
+    assert {name: dimension(reread, name) for name in reread.dimensions} == dict.fromkeys(ALL, 1.0)
+    taken = judged(trajectory(again, old, *GOOD[2:]))
+    assert dimension(taken, "TCU") == 0.75
+    assert "a cached answer is taken for a fresh one" in taken.dimensions["TCU"].reason
+
+
+def test_an_answer_in_another_form_than_the_user_wished_is_less_relevant_whatever_the_judge_says():
+    wished = f"{QUESTION} Answer in one sentence."
+    long = (*GOOD[:-1], said("I found it in the end. The answer is United Kingdom."))
+    card = judged(trajectory(*long, question=wished))
+    assert dimension(card, "FA") == 0.75
+    assert card.dimensions["FA"].reason.startswith("rule: the user wished 'Answer in one sentence': the answer has 2")
+    assert dimension(judged(trajectory(*GOOD, question=wished)), "FA") == 1.0
+
+
+def booking(
+    *tools: str, question: str = "Book a room and a table.", last: str = "Done.", called: str = "a"
+) -> Trajectory:
+    specs = tuple(
+        ToolSpec(name=name, description=name, parameters={"type": "object", "properties": {"x": {"type": "string"}},
+                                                          "required": ["x"]})
+        for name in tools
+    )  # fmt: skip
+    call = ToolCall(id="c1", function=FunctionCall(name=called, arguments='{"x": "LHR"}'))
+    messages = (Message(role="assistant", content="Next.", tool_calls=(call,)), result(1, "{}"), said(last))
+    return trajectory(*messages, question=question, tools=specs)
+
+
+def asks_for(*tools: str, given: tuple[str, ...]) -> stage.Brief:
+    return stage.Brief("plain", (), tools, frozenset((name, "x") for name in given))
+
+
+def unfinished(one: Trajectory, brief: stage.Brief) -> list[str]:
+    return [found.detail for found in given(1.0, one, brief).evidence if found.kind == "unfinished"]
+
+
+def test_a_part_of_which_the_request_states_all_and_that_was_never_tried_is_found_without_a_judge():
+    brief = asks_for("a", "b", given=("a", "b"))
+    card = given(1.0, booking("a", "b"), brief)
+    assert unfinished(booking("a", "b"), brief) == ["b was never tried, and the request states all it needs"]
+    assert dimension(card, "FA") == 0.75
+
+
+@pytest.mark.parametrize(
+    ("one", "brief"),
+    [
+        (booking("a", "b"), asks_for("a", "b", given=("a",))),  # b needs what nobody stated
+        (booking("a", "b", "c", called="c"), asks_for("a", "b", given=("a", "b"))),  # done in another way
+        (booking("a"), asks_for("a", "b", given=("a", "b"))),  # b is not offered
+        (booking("a", "b", question="If a room is free, book a table."), asks_for("a", "b", given=("a", "b"))),
+        (
+            booking("a", "b", last="The room failed. Shall I go on with the table?"),
+            asks_for("a", "b", given=("a", "b")),
+        ),
+    ],
+)
+def test_a_good_conversation_is_not_taken_for_an_unfinished_one(one, brief):
+    assert unfinished(one, brief) == []
+
+
 # ---------------------------------------------------------------- a judge that fails
 
 
@@ -484,7 +596,7 @@ def workspace(tmp_path, monkeypatch):
     (tmp_path / "params.yaml").write_text(
         "seed: 1\nmodels: {judge: {transport: builtin, name: r, temperature: 0.0, max_tokens: 64}}\n"
         "score:\n  dimensions: [QU, QP, TCU, TCP, TCS, TC, FA]\n"
-        "  caps: {invented: 0.0, unsourced: 0.5, repeated: 0.0}\n"
+        "  caps: {invented: 0.0, unsourced: 0.5, repeated: 0.0, unheeded: 0.5, unfinished: 0.0}\n"
         "  reasks: 0\n  votes: 1\n  max_unjudged: 0.3\n  max_shown: 4000\n" + LLM
     )
     return tmp_path

@@ -15,7 +15,7 @@ from astra.llm.errors import EndpointUnavailable, RequestRefused
 from astra.llm.reply import ReplyInvalid
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Binding, Chain, Reject, Stated, Task, Usage, UserTurn, Verdict
-from astra.stage import read_records, write_records
+from astra.stage import StageError, read_records, write_records
 from stages import chains, graph
 from tests.llm.clients import client_of
 from tests.stages.imitation import FERRY, LONELY, PARAMS, TABLES
@@ -444,3 +444,28 @@ def test_a_stage_that_stops_for_its_judge_leaves_what_was_refused_with_the_reaso
         stage.main()
     reasons = {one.reason for one in read_records("data/tasks/rejects.jsonl", Reject)}
     assert "unjudged_question_quality" in reasons
+
+
+def test_the_committed_personas_are_read():
+    assert len({one.who for one in stage.read_personas()}) >= 10
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "(got 'None')"),
+        ("who: a pilot\n", "expected a list"),
+        ("- a pilot\n", "(got the entry 'a pilot')"),
+        ("- {who: a pilot, style: terse, voice: loud, because: night}\n", "'voice': 'loud'"),
+        ("- {who: a pilot, style: terse, voice: brief}\n", "because"),
+        ("- {who: a pilot, style: off, voice: brief, because: night}\n", "'style': False"),
+        ("- {who: a pilot, style: [terse], voice: brief, because: night}\n", "['terse']"),
+        ("- {who: a, who: b, style: terse, voice: brief, because: night}\n", "personas.yaml:1:12: not valid YAML"),
+        ("- {who: a pilot\n", "personas.yaml:2:1: not valid YAML"),
+    ],
+)
+def test_a_personas_file_that_cannot_be_used_is_named_with_its_place(tmp_path, text, says):
+    (tmp_path / "personas.yaml").write_text(text)
+    with pytest.raises(StageError, match="personas.yaml") as error:
+        stage.read_personas(tmp_path / "personas.yaml")
+    assert says in str(error.value)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from astra.environments.faults import FAULTS
 from astra.live import LiveConfigInvalid
 from astra.llm import Completion, EndpointUnavailable, Request, RequestRefused
-from astra.records import Reject, Server, Source, Task, ToolSpec, Trajectory, UserTurn
+from astra.records import Message, Reject, Server, Source, Task, ToolSpec, Trajectory, Usage, UserTurn
 from astra.stage import StageError, read_records, write_records
 from stages.trajectories import (
     CONTRACT,
@@ -24,14 +25,15 @@ from stages.trajectories import (
     main,
     offered_tools,
     system_prompt,
+    without_repetitions,
 )
 from tests.llm.clients import client_of, settings
 
 LLM = {"llm": settings().model_dump()}
 PARAMS = {
     "attempts": 2, "max_turns": 12, "max_conversation_tokens": 20000, "max_tools": 4, "withhold_rate": 0.0,
-    "user": "script", "user_reasks": 1, "live": "live", "fault_rate": 0.3, "emulator_reasks": 1, "concurrency": 4,
-    "start_timeout_s": 60, "call_timeout_s": 20,
+    "together_rate": 0.0, "user": "script", "user_reasks": 1, "live": "live", "fault_rate": 0.3, "emulator_reasks": 1, "concurrency": 4,
+    "start_timeout_s": 60, "call_timeout_s": 20, "max_lost": 0.5,
 }  # fmt: skip
 MODEL = {"transport": "builtin", "name": "astra-rules-1", "temperature": 0.7, "max_tokens": 4096}
 RIVERS = """tables:
@@ -129,11 +131,17 @@ def set_params(folder: Path, **changes: object) -> None:
 def test_every_attempt_is_a_conversation_in_the_order_of_the_tasks(workspace):
     main()
     made = written()
-    assert [(one.task_id, one.attempt) for one in made] == [(one.id, n) for one in TASKS for n in range(2)]
+    repeated = {one.id for one in read_records(CONTRACT.rejects, Reject)}
+    every = [(one.id, n) for one in TASKS for n in range(2)]
+    assert [(one.task_id, one.attempt) for one in made] == [
+        one for one in every if f"{one[0]}:{one[1]}" not in repeated
+    ]
     assert len({one.id for one in made}) == len(made)
     metrics = json.loads(Path(CONTRACT.metrics).read_text())
-    assert metrics["in"] == metrics["out"] == 16
+    assert metrics["in"] == 16 == metrics["out"] + len(repeated)
     assert metrics["live_calls"] >= 6
+    assert set(metrics["fault_shares"]) == set(FAULTS)
+    assert sum(metrics["fault_shares"].values()) == pytest.approx(metrics["fault_share"], abs=1e-3)
     assert metrics["tool_calls"] == metrics["live_calls"] + metrics["emulated_calls"]
 
 
@@ -145,6 +153,21 @@ def test_two_runs_write_the_same_bytes_whatever_the_concurrency(workspace):
     assert first == [
         Path(path).read_bytes() for path in (CONTRACT.writes["trajectories"], CONTRACT.rejects, CONTRACT.metrics)
     ]
+
+
+def test_an_attempt_that_goes_the_same_way_as_one_before_is_a_reject_and_is_not_trained_on_twice():
+    def attempt(n: int, system: str, says: str, task_id: str = "task-1") -> Trajectory:
+        messages = tuple(Message(role=role, content=text) for role, text in (("system", system), ("assistant", says)))
+        return Trajectory(
+            id=f"trajectory-{task_id}-{n}", task_id=task_id, server_ids=("s",), attempt=n, tools=(), messages=messages,
+            stop="answered", model="m", usage=Usage(calls=1, prompt_tokens=0, completion_tokens=0),
+        )  # fmt: skip
+
+    held = [attempt(0, "a", "x"), attempt(1, "b", "x"), attempt(2, "a", "y"), attempt(0, "a", "x", "task-2")]
+    made = list(without_repetitions(held))
+    assert made == [
+        held[0], Reject(id="task-1:1", reason="same_as_attempt", detail="attempt 0 went the same way"), *held[2:],
+    ]  # fmt: skip
 
 
 def test_live_tools_are_called_for_real_and_others_emulated_with_recorded_failures(workspace):
@@ -192,6 +215,19 @@ def test_a_live_server_that_dies_in_the_middle_costs_its_own_conversations_with_
     assert {one.reason for one in rejects} == {"tool_infra_error"}
     assert all("MCP server rivers died with exit code 9" in one.detail for one in rejects)
     assert [one.task_id for one in written()] == [f"task-ferry-{n}" for n in range(6) for _ in range(2)]
+
+
+def test_too_many_conversations_lost_to_live_servers_stop_the_stage_and_name_the_limit(workspace, capsys):
+    fake = {"command": "python", "args": [str(Path(__file__).parents[1] / "fake_mcp_server.py"), "dead_on_call"]}
+    (workspace / "data/raw/tools/live.mcp.json").write_text(json.dumps({"mcpServers": {"rivers": fake}}))
+    set_params(workspace, max_lost=0.1)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 3
+    said = capsys.readouterr().err
+    assert "4 of 16 conversations were lost to live servers, more than trajectories.max_lost 0.1" in said
+    assert "dvc repro trajectories" in said
+    assert not Path(CONTRACT.writes["trajectories"]).exists()
 
 
 def test_a_task_of_an_unknown_server_names_the_remedy():
@@ -326,7 +362,7 @@ def test_the_later_turns_may_be_said_by_a_model_and_the_metrics_count_its_calls(
     main()
     metrics = json.loads(Path(CONTRACT.metrics).read_text())
     assert metrics["models"]["user"]["calls"] >= 4
-    assert metrics["out"] == 8
+    assert metrics["out"] + metrics["rejects"].get("same_as_attempt", 0) == 8
 
 
 def test_the_unusual_kinds_repeat_byte_for_byte(workspace):
@@ -346,6 +382,17 @@ def test_the_system_prompt_follows_the_persona_that_asks():
     assert len(prompts) == 3
     assert all("The user is a baker" in one for one in prompts)
     assert system_prompt(TASKS[0]) not in prompts
+
+
+def test_a_share_of_attempts_wants_calls_that_need_no_other_in_one_turn(workspace):
+    for voice in (None, "brief", "polite", "casual"):
+        one = task("p", FERRIES, "Find it.", "find_port", persona=voice and "a baker", voice=voice)
+        assert "go into one turn" in system_prompt(one, together=True)
+        assert "make one call" in system_prompt(one)
+    set_params(workspace, together_rate=0.5)
+    main()
+    prompts = [one.messages[0].content or "" for one in written()]
+    assert 0 < sum("go into one turn" in text for text in prompts) < len(prompts)
 
 
 def test_a_task_over_two_servers_is_answered_by_both(workspace):
