@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from astra.yaml_files import YamlInvalid, read_yaml
 
 Row = dict[str, Any]
 Value = str | int | float
@@ -104,31 +105,75 @@ class Knowledge:
 
     @classmethod
     def load(cls, path: Path | str) -> Knowledge:
-        """Read a knowledge file and the facts it points to. Raises KnowledgeError."""
-        path = Path(path)
-        text = _parse(path)
-        relations = _relations(path, text)
-        rows = {name: _rows(path, name, table) for name, table in text.tables.items()}
-        return cls(relations, _join(text, relations, rows))
+        """Read a knowledge file, or all of a folder as one, and the facts they point to. Raises KnowledgeError.
+
+        A folder without any has no tables.
+        """
+        tables = _described(Path(path))
+        relations = _relations(tables)
+        rows = {name: _rows(one.file, name, one.text) for name, one in tables.items()}
+        return cls(relations, _join({name: one.text for name, one in tables.items()}, relations, rows))
+
+
+class _Table(NamedTuple):
+    """A table as a file describes it."""
+
+    file: Path
+    text: _TableText
+
+
+def table_files(folder: Path) -> list[Path]:
+    """The files of a folder that the tables are made of: descriptions and the CSV files that they name."""
+    named = [_csv_path(one.file, one.text.options) for one in _described(folder).values() if one.text.source == "csv"]
+    return _descriptions(folder) + [path for path in named if path is not None]
+
+
+def _descriptions(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(one for one in path.iterdir() if one.suffix in (".yaml", ".yml") and not one.name.startswith("."))
+
+
+def _described(path: Path) -> dict[str, _Table]:
+    """All tables by name, of one file or of a folder's. Raises KnowledgeError."""
+    found: dict[str, _Table] = {}
+    for file in _descriptions(path):
+        for name, table in _parse(file).tables.items():
+            if name in found:
+                raise KnowledgeError(f"{file}: tables.{name}: {found[name].file} has a table of that name; rename it")
+            found[name] = _Table(file, table)
+    return found
+
+
+def _csv_path(file: Path, options: Mapping[str, Any]) -> Path | None:
+    """Where a table's CSV file lies: the path as it stands, or beside the file that names it."""
+    named = options.get("file")
+    if not isinstance(named, str):
+        return None
+    beside = file.parent / named
+    return beside if beside.is_file() and not Path(named).is_file() else Path(named)
 
 
 def _parse(path: Path) -> _KnowledgeText:
     if not path.is_file():
         raise KnowledgeError(f"{path}: no such file")
     try:
-        return _KnowledgeText.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KnowledgeError(f"{path}: not a YAML file: {error}") from None
+        return _KnowledgeText.model_validate(read_yaml(path))
+    except YamlInvalid as error:
+        raise KnowledgeError(str(error)) from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise KnowledgeError(f"{path}: {where}: {first['msg']} (got {str(first.get('input'))[:80]!r})") from None
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        got = str(first.get("input"))[:80]
+        raise KnowledgeError(
+            f"{path}: {where}: {first['msg']} (got {got!r}): the committed knowledge.yaml shows its form"
+        ) from None
 
 
-def _relations(path: Path, text: _KnowledgeText) -> dict[str, Relation]:
+def _relations(tables: Mapping[str, _Table]) -> dict[str, Relation]:
     relations: dict[str, Relation] = {}
     labels: dict[str, str] = {}
-    for table_name, table in text.tables.items():
+    for table_name, (path, table) in tables.items():
         for name, one in table.relations.items():
             where = f"{path}: tables.{table_name}.relations.{name}"
             if name in relations:
@@ -139,8 +184,8 @@ def _relations(path: Path, text: _KnowledgeText) -> dict[str, Relation]:
                 raise KnowledgeError(f"{where}: label {one.label!r} is taken by {labels[one.label]}; labels are unique")
             if (one.joins is None) == (one.kind is None):
                 raise KnowledgeError(f"{where}: give either joins (a table) or kind (number, text, date)")
-            if one.joins is not None and one.joins not in text.tables:
-                raise KnowledgeError(f"{where}: joins {one.joins!r}, tables are: {', '.join(text.tables)}")
+            if one.joins is not None and one.joins not in tables:
+                raise KnowledgeError(f"{where}: joins {one.joins!r}, tables are: {', '.join(tables)}")
             labels[one.label] = name
             relations[name] = Relation(name, table_name, one.label, one.kind or "entity", one.joins, one.unit)
         for name in table.require:
@@ -152,8 +197,11 @@ def _relations(path: Path, text: _KnowledgeText) -> dict[str, Relation]:
 def _rows(path: Path, name: str, table: _TableText) -> list[Row]:
     if table.source not in SOURCES:
         raise KnowledgeError(f"{path}: tables.{name}.source: {table.source!r}, sources are: {', '.join(SOURCES)}")
+    options = table.options
+    if table.source == "csv" and (csv_file := _csv_path(path, options)) is not None:
+        options = {**options, "file": str(csv_file)}
     try:
-        rows = list(SOURCES[table.source](**table.options))
+        rows = list(SOURCES[table.source](**options))
     except (TypeError, ValueError) as error:
         raise KnowledgeError(f"{path}: tables.{name}.options: {error}") from None
     columns = rows[0].keys() if rows else set()
@@ -172,13 +220,13 @@ def _rows(path: Path, name: str, table: _TableText) -> list[Row]:
 
 
 def _join(
-    text: _KnowledgeText, relations: Mapping[str, Relation], rows: dict[str, list[Row]]
+    tables: Mapping[str, _TableText], relations: Mapping[str, Relation], rows: dict[str, list[Row]]
 ) -> dict[str, dict[str, Value]]:
     """Drop values that join nothing, then rows that lack a required value, until neither changes anything."""
     while True:
-        keys = {name: {row[text.tables[name].key] for row in rows[name]} for name in rows}
+        keys = {name: {row[tables[name].key] for row in rows[name]} for name in rows}
         kept: dict[str, list[Row]] = {}
-        for name, table in text.tables.items():
+        for name, table in tables.items():
             needed = [(table.relations[one].column, table.relations[one].joins) for one in table.require]
             kept[name] = [
                 row for row in rows[name] if all(_holds(row, column, keys.get(joins or "")) for column, joins in needed)
@@ -188,7 +236,7 @@ def _join(
         rows = kept
     facts: dict[str, dict[str, Value]] = {}
     for name, relation in relations.items():
-        table = text.tables[relation.table]
+        table = tables[relation.table]
         column, target = table.relations[name].column, keys.get(relation.target or "")
         held = {row[table.key]: row[column] for row in rows[relation.table] if _holds(row, column, target)}
         facts[name] = dict(sorted(held.items()))

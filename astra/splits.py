@@ -1,8 +1,9 @@
 """What a question or a conversation is made of, and whether it touches what is held out.
 
-A *fact* is a relation read for a subject. A *composition* is how facts are put together: a relation that feeds another,
-or the relation paths of two branches asked for side by side. Training and the main held-out split share no question, no
-fact and no composition; entities and relations occur in both. Two harder splits hold out entities and relations.
+A *fact* is a relation read for a subject, a document that is quoted, or a sub-question of no named relation. A
+*composition* is how facts are put together: a relation that feeds another, or the relation paths of two branches asked
+for side by side. Training and the main held-out split share no question, no fact and no composition; entities and
+relations occur in both. Two harder splits hold out entities and relations.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from astra.records import Decomposition, Environment, Message, Step
 
 Fact = tuple[str, str]
+DOCUMENT, ASKED = "a document", "asked"  # what a fact is of that is no relation read for a subject
 Composition = tuple[str, ...]
 
 
@@ -40,20 +42,26 @@ def beside(one: Sequence[str], other: Sequence[str]) -> Composition:
 
 
 def of_steps(steps: Iterable[Step]) -> Content:
-    """The content of a decomposition's steps; language-only steps add nothing."""
+    """The content of a decomposition's steps; language-only steps add nothing.
+
+    Every document that a step quotes is a fact, and so is the sub-question where no relation and subject are named.
+    """
+    steps = tuple(steps)
     kept = {
         step.id: step for step in steps if step.needs_tool and step.relation is not None and step.subject is not None
     }
     facts = {(step.relation or "", step.subject or "") for step in kept.values()}
+    facts |= {(DOCUMENT, quote.document) for step in steps for quote in step.evidence}
+    unnamed = [step for step in steps if step.needs_tool and step.id not in kept]
     edges = [(kept[before], step) for step in kept.values() for before in step.depends_on if before in kept]
     compositions = {chained(first.relation or "", second.relation or "") for first, second in edges}
     compositions |= {beside(one, other) for one, other in combinations(_paths(kept), 2)}
     values = {str(step.answer.value) for step in kept.values() if step.answer.kind == "text"}
     return Content(
-        frozenset(facts),
+        frozenset(facts | {(ASKED, " ".join(step.question.casefold().split())) for step in unnamed}),
         frozenset(compositions),
-        frozenset(relation for relation, _ in facts),
-        frozenset(subject for _, subject in facts) | values,
+        frozenset(step.relation or "" for step in kept.values()),
+        frozenset(step.subject or "" for step in kept.values()) | values,
     )
 
 
@@ -148,8 +156,9 @@ class Heldout(NamedTuple):
         """Why this must not be trained on, as a reject reason; None where it may. ``text`` is all of its words."""
         if question in self.questions:
             return "heldout_question"
-        if content.facts & self.facts:
-            return "heldout_fact"
+        shared = content.facts & self.facts
+        if shared:
+            return "heldout_document" if any(kind == DOCUMENT for kind, _ in shared) else "heldout_fact"
         if content.compositions & self.compositions:
             return "heldout_composition"
         if content.relations & self.relations:

@@ -76,6 +76,24 @@ def test_a_file_that_is_no_description_is_refused(tmp_path, text):
         Knowledge.load(tmp_path / "knowledge.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tables:\n  city: {}\n  city: {}\n", "knowledge.yaml:3:3: not valid YAML: the key 'city' stands twice"),
+        ("tables: !!set {a, b}\n", "knowledge.yaml:1:9: not valid YAML"),
+        ("tables: &a\n  city: *a\n", "an anchor contains itself"),
+        ("? [a]\n: b\n", "a key must be a text"),
+        ("tables:\n\tcity: 1\n", "knowledge.yaml:2:1: not valid YAML"),
+        ("[]\n", "knowledge.yaml: the file: Input should be"),
+    ],
+)
+def test_a_description_that_readers_would_disagree_about_is_refused_with_its_line(tmp_path, text, says):
+    (tmp_path / "knowledge.yaml").write_text(text)
+    with pytest.raises(KnowledgeError, match="mend that line|write its value out|shows its form") as error:
+        Knowledge.load(tmp_path / "knowledge.yaml")
+    assert says in str(error.value)
+
+
 def test_a_table_of_ones_own_joins_and_leaves_ambiguous_keys_out(tmp_path):
     (tmp_path / "rivers.csv").write_text(
         "name,mouth,length_km,code\nNiger,Nowhere,4180,007\nSeine,Le Havre,777,12\nAvon,a,1,1\nAvon,b,2,2\n"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from astra.records import Answer, Decomposition, FunctionCall, Message, Step, ToolCall
+from astra.records import Answer, Decomposition, FunctionCall, Message, Quote, Step, ToolCall
 from astra.splits import Heldout, beside, chained, of_messages, of_steps
 
 
@@ -52,6 +52,31 @@ def test_parallel_branches_have_their_paths_as_a_pair_in_either_order():
 
 def test_a_language_only_step_adds_nothing():
     assert of_steps(PARALLEL) == of_steps(PARALLEL[:2])
+
+
+def read(number, question, document, depends_on=()):
+    quote = Quote(document=document, start=0, end=4, text="Lima")
+    return Step(id=number, question=question, answer=Answer(kind="text", value="Lima"), depends_on=depends_on,
+                needs_tool=True, evidence=(quote,))  # fmt: skip
+
+
+def test_quoted_documents_and_sub_questions_without_a_relation_are_facts():
+    content = of_steps([read(1, "What is  the capital?", "peru.txt"), LEAF])
+    assert content.facts == {("a document", "peru.txt"), ("asked", "what is the capital?")}
+    assert not content.compositions | content.relations | content.entities
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (read(1, "Who founded it?", "peru.txt"), "heldout_document"),
+        (read(1, "what is the capital?", "chad.txt"), "heldout_fact"),
+        (read(1, "Who founded it?", "chad.txt"), None),
+    ],
+)
+def test_a_document_or_a_sub_question_that_is_held_out_is_not_trained_on(other, reason):
+    heldout = Heldout.of([question("Q?", (read(1, "What is the capital?", "peru.txt"),), "heldout")])
+    assert heldout.conflict("R?", of_steps([other])) == reason
 
 
 def test_a_conversation_has_the_content_of_the_question_that_it_solves():
