@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from astra.certificate import verify
 from astra.records import Answer, Arena, CodeTool, Environment, Probe, Step, ToolSpec
-from astra.sandbox import open_pool
-from astra.stage import write_records
-from stages.merge import Failures, Playable, artifact, certify, merge, merged, playable, table_of, verify
+from astra.stage import read_records, write_records
+from astra.synthesis.merging import merge, merged
+from astra.tables import table_of
 
 PARAMETERS = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 CODE = """TABLE = {
@@ -56,21 +57,6 @@ def environment(tools=None, probes=None, question="For port Lyme, find the harbo
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with open_pool() as open_:
-        yield open_
-
-
-def single(code, question="For port Lyme, find the harbour master."):
-    return Playable(question, STEPS[:1], (tool(code),), (probe(1, "Lyme", "Ann"),))
-
-
-def failures(arena, pool):
-    (outcome,) = certify([arena], pool)
-    return set(outcome.found) if isinstance(outcome, Failures) else set()
-
-
 # ---------------------------------------------------------------- merging
 
 
@@ -99,103 +85,56 @@ def test_tools_that_differ_otherwise_stay_apart_under_their_own_names(other):
     assert [one.tool for one in new.probes] == ["port_master", "port_master_2"]
 
 
-# ---------------------------------------------------------------- certification
+# ---------------------------------------------------------------- the stage
 
 
-def test_a_sound_arena_is_certified_with_its_hash_and_backend(pool):
-    new = merge(environment())
-    (certificate,) = certify([Playable("For port Lyme, find it.", STEPS, *new)], pool)
-    assert certificate.artifact == artifact(*new)
-    assert all(certificate.checks.values())
-    assert certificate.backend == "landlock"
+PARAMS = (
+    "seed: 17\nmerge: {max_tries: 2, backend: auto, workers: 2, variants: {missing_tool: %s, missing_value: %s}}\n"
+    "models: {teacher: {transport: builtin, name: astra-rules-1, temperature: 0.7, max_tokens: 4096}}\n"
+    "llm: {concurrency: 4, attempts: 1, timeout_s: 60, deadline_s: 60, max_wait_s: 1, "
+    "budget: {stage_usd: null, run_usd: null}, prices: {}}\n"
+)
 
 
-FAULTY = {
-    "returns another value": (CODE.replace("Ann", "Amy"), "golden"),
-    "ignores its arguments": (CODE.replace("TABLE[port]}", '"Ann"}').replace("not in TABLE", "is None"), "other_arguments"),
-    "has no other row": (CODE.replace('    "Bude": "Bob",\n    "Deal": "Cat",\n', ""), "other_arguments"),
-    "raises for the golden call": (CODE.replace("not in", "in"), "golden"),
-    "draws a random answer's neighbour": (
-        CODE.replace("TABLE[port]}", "TABLE[port] if port == 'Lyme' else __import__('random').random()}"), "repeatable"
-    ),
-    "depends on hash order": (CODE.replace("TABLE[port]}", "TABLE[port] if port == 'Lyme' else hash(port)}"), "repeatable"),
-    "depends on the clock": (
-        CODE.replace("TABLE[port]}", "TABLE[port] if port == 'Lyme' else __import__('time').gmtime().tm_year}"), "repeatable"
-    ),
-    "keeps state between calls": (
-        CODE.replace("    return", "    TABLE.setdefault('n', []).append(1)\n    return").replace(
-            "TABLE[port]}", "TABLE[port] if port == 'Lyme' else len(TABLE['n'])}"), "repeatable"
-    ),
-    "answers where no row fits": (CODE.replace('raise ValueError(f"unknown port: {port}")', "return None"), "bad_arguments"),
-    "errs without naming what": (CODE.replace('f"unknown port: {port}"', '"no"'), "bad_arguments"),
-    "prints": (CODE.replace("    return", "    print('Ann')\n    return"), "no_leak"),
-    "does not end": (CODE.replace("    return", "    while True: pass\n    return"), "golden"),
-}  # fmt: skip
+def run_stage(folder, monkeypatch, environments, missing_tool=0, missing_value=0):
+    from stages import merge as stage
 
-
-@pytest.mark.parametrize(("code", "check"), FAULTY.values(), ids=FAULTY)
-def test_a_tool_is_refused_that(code, check, pool):
-    assert check in failures(single(code), pool)
-
-
-def test_a_tool_that_tells_the_answer_of_a_step_it_does_not_serve_is_refused(pool):
-    telling = CODE.replace('"Bob"', '"Eve"')
-    arena = Playable(
-        "For port Lyme.", STEPS, (tool(telling), tool(SECOND, "port_master_2", (2,))), environment().probes
-    )
-    assert failures(arena, pool) == {"no_leak"}
-
-
-def test_a_question_that_tells_an_answer_is_refused(pool):
-    assert failures(single(CODE, "Is Ann the harbour master of Lyme?"), pool) == {"question_silent"}
-    assert failures(single(CODE, "Is it Annabel of Lyme?"), pool) == set()
-
-
-def test_two_tools_of_one_name_are_refused(pool):
-    arena = Playable("For port Lyme.", STEPS[:1], (tool(), tool()), (probe(1, "Lyme", "Ann"),))
-    assert "unique_names" in failures(arena, pool)
-
-
-def test_a_step_without_a_golden_call_is_refused(pool):
-    assert "golden" in failures(Playable("For port Lyme.", STEPS, (tool(),), (probe(1, "Lyme", "Ann"),)), pool)
-
-
-# ---------------------------------------------------------------- the written file
-
-
-def certified(pool):
-    one = environment(question="For port Lyme, find it.")
-    new = merge(one)
-    parts = {**dict(one), "tools": new.tools, "probes": new.probes}
-    (certificate,) = certify([Playable(one.question, one.steps, *new)], pool)
-    return Arena.model_validate({**parts, "certificate": certificate})
-
-
-def test_a_certificate_can_be_recomputed_from_the_written_file_alone(pool, tmp_path):
-    arena = certified(pool)
-    assert certify([playable(arena)], pool) == [arena.certificate]
-    path = tmp_path / "arenas.jsonl"
-    write_records(path, [arena])
-    assert verify(path, "auto", 2) == []
-    path.write_text(path.read_text().replace("Deal", "Dial"))
-    assert verify(path, "auto", 2) == ["e: the certificate is of other bytes"]
-    path.write_text(path.read_text().replace('\\"Lyme\\": \\"Ann\\"', '\\"Lyme\\": \\"Amy\\"'))
-    assert "golden" in verify(path, "auto", 2)[0]
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["merge"])
+    Path("params.yaml").write_text(PARAMS % (missing_tool, missing_value))
+    write_records("data/envsynth/environments.jsonl", environments)
+    stage.main()
+    return list(read_records("data/merge/arenas.jsonl", Arena))
 
 
 def test_the_stage_writes_arenas_rejects_and_metrics(tmp_path, monkeypatch, capsys):
-    from stages import merge as stage
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["merge"])
-    Path("params.yaml").write_text("merge: {backend: auto, workers: 2}\n")
-    bad = environment(question="Is it Ann?").model_copy(update={"id": "bad"})
-    write_records("data/envsynth/environments.jsonl", [environment(question="For port Lyme."), bad])
-    stage.main()
+    bad = environment(question="For ports Lyme and Fowey: is it Ann?").model_copy(update={"id": "bad"})
+    given = [environment(question="For ports Lyme and Fowey."), bad]
+    (arena,) = run_stage(tmp_path, monkeypatch, given)
     assert "2 in, 1 out, 1 rejected (question_silent 1)" in capsys.readouterr().err
     first = Path("data/merge/arenas.jsonl").read_bytes()
-    stage.main()
+    run_stage(tmp_path, monkeypatch, given)
     assert Path("data/merge/arenas.jsonl").read_bytes() == first
     metrics = json.loads(Path("metrics/merge.json").read_text())
-    assert (metrics["tools_before"], metrics["tools_after"], metrics["backend"]) == (4, 2, "landlock")
+    assert (metrics["tools_before"], metrics["tools_after"]) == (4, 2)
+    assert metrics["backend"] == arena.certificate.backend
     assert os.path.getsize("data/merge/rejects.jsonl") > 0
+
+
+def test_a_share_of_the_arenas_comes_again_without_a_tool_or_a_value_and_all_that_is_written_is_verified(
+    tmp_path, monkeypatch
+):
+    many = [environment().model_copy(update={"id": f"e{number}", "split": split})
+            for number in range(15) for split in ("train", "heldout")][::2]  # fmt: skip
+    many += [environment().model_copy(update={"id": f"f{number}", "split": "heldout"}) for number in range(15)]
+    arenas = run_stage(tmp_path, monkeypatch, many, 0.3, 0.3)
+    plain = {one.id: one for one in arenas if one.variant is None}
+    variants = [one for one in arenas if one.variant is not None]
+    assert len(plain) == 30
+    assert {one.variant.kind for one in variants} == {"missing_tool", "missing_value"}
+    assert 8 <= len(variants) <= 28
+    assert all(one.split == plain[one.variant.base].split for one in variants)
+    assert len({one.id for one in arenas}) == len(arenas)
+    metrics = json.loads(Path("metrics/merge.json").read_text())
+    assert sum(metrics["variants"].values()) == len(variants)
+    assert verify(Path("data/merge/arenas.jsonl"), "auto", 2) == (len(arenas), [])
