@@ -12,20 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from astra.records import FunctionCall, Message, ToolCall, ToolSpec
+from astra.records import FunctionCall, Message, Refused, ToolCall, ToolSpec
 
 Row = dict[str, Any]
 Said = dict[str, Any]
 BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"  # how LLaMA-Factory itself joins results of parallel calls
 
 
-class NotExportable(Exception):
+class NotExportable(Refused):
     """A conversation that a form cannot hold; ``reason`` is short and stable."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
 
 
 class Conversation(NamedTuple):
