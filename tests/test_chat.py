@@ -199,6 +199,14 @@ def test_a_saved_chat_gives_the_same_ids(chat, tmp_path):
     assert again.encode([CONVERSATION], [[TOOL]]) == chat.encode([CONVERSATION], [[TOOL]])
 
 
+def test_a_name_with_accents_is_read_back_as_it_was_written():
+    texts = [f"the mayor of {city}" for city in ("Córdoba", "Thāne", "Ürümqi", "Kyōto", "Huế", "Rome")]
+    chat = Chat(build_tokenizer(texts, ["Córdoba", "Thāne", "Ürümqi", "Kyōto", "Huế", "Rome"], BUILTIN_PHRASES, 300))
+    for text in texts:
+        ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert chat.text(ids) == text
+
+
 def test_two_builds_from_the_same_texts_are_the_same_tokenizer():
     assert new_chat().tokenizer.get_vocab() == new_chat().tokenizer.get_vocab()
 
