@@ -21,9 +21,10 @@ from astra.chat import Chat
 from astra.records import Arena
 from astra.sandbox import open_sandbox
 from astra.stage import read_records
+from astra.training.engines import HFEngine
 from astra.training.episodes import Case, Episode, play_cases
 from astra.training.policy import load_policy
-from astra.training.rollouts import HFEngine, Sampling
+from astra.training.rollouts import Sampling
 
 EPISODES, REPEATS, MAX_CALLS = 128, 3, 10
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_response_tokens=420, seed=1)

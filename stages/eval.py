@@ -33,10 +33,11 @@ from astra.rewards import f1, precision, recall
 from astra.sandbox import Sandbox, open_sandbox
 from astra.stage import Contract, Run, StageError
 from astra.training.distractors import Distractors, Mixing
-from astra.training.episodes import Case, Episode, Limits, play_cases
+from astra.training.engines import HFEngine
+from astra.training.episodes import Case, Episode, Limits, absent_of, play_cases
 from astra.training.estimates import estimate, paired
 from astra.training.policy import load_policy
-from astra.training.rollouts import HFEngine, Sampling
+from astra.training.rollouts import Sampling
 
 
 class Params(Section):
@@ -51,6 +52,12 @@ MODELS = ("base", "sft", "rl", "control")
 PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "control"))
 SPLITS = ("heldout", "heldout_entities", "heldout_tools")
 REFUSAL = "refusal"
+VARIANTS = ("missing_tool", "missing_value")  # arenas that cannot be done: refusing, or asking, is the paid end
+COMPARED = {
+    **dict.fromkeys(SPLITS, ("f1", "answer")),
+    REFUSAL: ("refused",),
+    **{f"variant_{kind}": ("honest",) for kind in VARIANTS},
+}
 Mode = Literal["greedy", "sampled"]
 
 CONTRACT = Contract(
@@ -74,34 +81,42 @@ def benchmarks(arenas: Sequence[Arena], mixing: Mixing, seed: int) -> list[Bench
     distractors = Distractors([*train, *own], mixing, seed)
     found = []
     for split in SPLITS:
-        chosen = [arena for arena in arenas if arena.split == split]
+        chosen = [arena for arena in arenas if arena.split == split and arena.variant is None]
         found.append(Benchmark(split, tuple(set_up(arena, distractors, None, seed) for arena in chosen)))
     refusals = []
-    for arena in (one for one in arenas if one.split == "heldout"):
+    for arena in (one for one in arenas if one.split == "heldout" and one.variant is None):
         missing = random.Random(f"{seed}:missing:{arena.id}").choice(arena.probes).tool
         refusals.append(set_up(arena, distractors, missing, seed))
-    return [*found, Benchmark(REFUSAL, tuple(refusals))]
+    variants = [arena for arena in arenas if arena.split != "train" and arena.variant is not None]
+    honest = [
+        Benchmark(f"variant_{kind}", tuple(set_up(arena, distractors, None, seed) for arena in some))
+        for kind in VARIANTS
+        if (some := [one for one in variants if one.variant is not None and one.variant.kind == kind])
+    ]
+    return [*found, Benchmark(REFUSAL, tuple(refusals)), *honest]
 
 
 def set_up(arena: Arena, distractors: Distractors, missing: str | None, seed: int) -> Case:
     """The arena's tools, but a missing one, among its distractors, in a seeded order."""
     tools = [tool for tool in arena.tools if tool.spec.name != missing]
-    tools += distractors.draw(arena.tools, f"eval:{arena.id}")
+    tools += distractors.draw(arena.tools, f"eval:{arena.id}", absent_of(arena))
     random.Random(f"{seed}:order:{arena.id}").shuffle(tools)
     return Case(arena, tuple(tools), missing)
 
 
 def measures(episode: Episode) -> dict[str, float]:
-    """What is measured of one episode; a refusal case is about refusing only."""
+    """What is measured of one episode; a refusal case is about refusing only, a variant about its honest end."""
+    if episode.case.arena.variant is not None:
+        return {"honest": float(episode.honest), "f1": f1(*episode.tally), "calls": float(episode.n_calls)}
     if episode.case.missing is not None:
         return {"refused": float(episode.refused), "calls": float(episode.n_calls)}
-    facts = (episode.solved, episode.n_required, episode.n_calls, episode.answer_correct)
+    tally = episode.tally
     return {
-        "f1": f1(*facts),
-        "recall": recall(*facts),
-        "precision": precision(*facts),
+        "f1": f1(*tally),
+        "recall": recall(*tally),
+        "precision": precision(*tally),
         "calls": float(episode.n_calls),
-        "answer": float(episode.answer_correct),
+        "answer": float(tally.answer_correct),
         "refused": float(episode.refused),
     }
 
@@ -128,7 +143,7 @@ def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox
     """One sample per case and mode, in the order of the benchmarks."""
     folder = CONTRACT.reads[model]
     chat, policy = Chat.load(folder), load_policy(folder)
-    policy.eval()
+    policy.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     engine = HFEngine(policy, chat.end, chat.pad)
     samples = []
     modes: tuple[tuple[Mode, float], ...] = (("greedy", 0.0), ("sampled", params.temperature))
@@ -140,6 +155,8 @@ def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox
                 limits = params.limits
                 sampling = Sampling(temperature, limits.max_new_tokens, limits.max_response_tokens, draw)
                 for episode in play_cases(engine, chat, some, sampling, sandbox, limits.max_calls):
+                    if episode.failed:
+                        raise EnvironmentUnavailable(episode.played.failure)
                     samples.append(
                         Sample(model=model, benchmark=one.name, case=episode.case.arena.id, trial=0, mode=mode,
                                scores=measures(episode), messages=episode.messages)
@@ -159,9 +176,9 @@ def table(samples: Sequence[Sample]) -> dict[str, Any]:
         place[measure] = estimate(list(by_case.values()))
     differences: dict[str, Any] = {}
     for first, second in PAIRS:
-        for benchmark in (*SPLITS, REFUSAL):
+        for benchmark, measured in COMPARED.items():
             for mode in ("greedy", "sampled"):
-                for measure in ("f1", "answer") if benchmark != REFUSAL else ("refused",):
+                for measure in measured:
                     one, other = values[first, benchmark, mode, measure], values[second, benchmark, mode, measure]
                     if one and other:
                         place = differences.setdefault(f"{first}-{second}", {}).setdefault(benchmark, {})

@@ -6,6 +6,9 @@ Every update takes groups of rollouts whose rewards differ (adaptive batch filli
 similarity bands are mixed in anew each time an arena comes up; tool code runs in the sandbox. ``models/control`` is the
 control that the comparison needs: SFT continued on its own rows for the compute that RL used.
 
+A run that was killed goes on from its last checkpoint, which lies in the project's cache and holds the filler too
+(astra/training/checkpoints.py). An episode in which the machinery failed is a reject, and no reward.
+
 Departures: see ``astra/training/reinforcement.py``; the paper's batch of 256 and its 49,152 tokens are params.
 
     python -m stages.rl
@@ -14,11 +17,12 @@ Departures: see ``astra/training/reinforcement.py``; the paper's batch of 256 an
 from __future__ import annotations
 
 import random
-import tempfile
+import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -26,22 +30,28 @@ from pydantic import Field
 
 from astra.chat import Chat, Encoded
 from astra.decontamination.report import read_report
-from astra.environments import EnvironmentUnavailable
-from astra.records import Arena, Rollout, Section
+from astra.records import Arena, Difficulty, Rollout, Section, Unavailable
 from astra.rewards import REWARDS, Reward, precision, recall
-from astra.sandbox import Sandbox, open_sandbox
-from astra.stage import Contract, Run, StageError
+from astra.sandbox import Sandbox, open_pool, open_sandbox
+from astra.stage import Contract, Run, StageError, load_params, read_records
+from astra.training.checkpoints import read_pickle, run_folder, write_pickle
 from astra.training.distractors import Distractors, Mixing
-from astra.training.episodes import Case, Episode, Limits, play_cases
-from astra.training.filling import Fill, Filler, Filling, FillingExhausted, Play, Scored, has_spread
-from astra.training.imitation import LossInvalid, Schedule, imitate
-from astra.training.policy import load_policy, save_policy
-from astra.training.reinforcement import Practice, Reinforcing, reinforce
-from astra.training.rollouts import HFEngine, Sampling
+from astra.training.engines import EngineName, Serving, open_engine
+from astra.training.episodes import Case, Episode, Limits, SharedSandbox, absent_of, play_cases
+from astra.training.filling import Fill, Filler, Filling, FillingExhausted, Play, Scored, has_spread, rewards_of
+from astra.training.imitation import Checkpoints, LossInvalid, Schedule
+from astra.training.launch import Launcher, LaunchFailed, is_main, launched
+from astra.training.lesson import Lesson, teach
+from astra.training.reinforcement import GAP, Player, Practice, Reinforcing, reinforce
+from astra.training.rollouts import Engine, Sampling
+from astra.training.weights import save_trained
 
 
 class Params(Section):
     reward: str = Field(description=f"One of {', '.join(REWARDS)} (paper: f1).")
+    engine: EngineName = Field(description="What samples: hf, a replica in this process, or vllm.")
+    vllm: Serving
+    sandboxes: int = Field(ge=1, description="Sandboxes that run tools side by side; 1 with engine hf on two cores.")
     limits: Limits
     distractors: Mixing
     filling: Filling
@@ -56,73 +66,100 @@ CONTRACT = Contract(
         "arenas": "data/merge/arenas.jsonl",
         "rows": "data/sft/train.parquet",
         "decontamination": "data/sft/decontamination.json",
+        "launch": "launch",
     },
-    writes={"model": "models/rl", "control": "models/control", "rollouts": "data/rl/rollouts.jsonl"},
-    params={"seed": int, "rl": Params, "sft.schedule": Schedule, "policy.threads": int},
+    writes={
+        "model": "models/rl",
+        "control": "models/control",
+        "rollouts": "data/rl/rollouts.jsonl",
+        "difficulty": "data/rl/difficulty.jsonl",
+    },
+    params={"seed": int, "rl": Params, "sft.schedule": Schedule, "policy.threads": int, "launcher.rl": Launcher},
     plots=("plots/rl.csv",),
 )
 
+SAVING = Checkpoints(every=50, keep=2, heldout=0.0)  # of the control, for a killed stage
 FORWARD, UPDATE = 2, 6  # floating point operations a parameter and token: a forward pass, a forward and a backward
 
 
-def stream(arenas: Sequence[Arena], distractors: Distractors, seed: int) -> Iterator[Case]:
+class Stream:
     """Arenas in shuffled rounds without end, each time with other distractors and another order of tools."""
-    turn = 0
-    while True:
-        rng = random.Random(f"{seed}:stream:{turn}")
-        for arena in rng.sample(list(arenas), len(arenas)):
-            tools = [*arena.tools, *distractors.draw(arena.tools, f"{arena.id}:{turn}")]
-            rng.shuffle(tools)
-            yield Case(arena, tuple(tools))
-        turn += 1
+
+    def __init__(self, arenas: Sequence[Arena], distractors: Distractors, seed: int) -> None:
+        self.arenas = list(arenas)
+        self.distractors = distractors
+        self.seed = seed
+        self.drawn = 0
+
+    def __next__(self) -> Case:
+        turn, place = divmod(self.drawn, len(self.arenas))
+        if place == 0 or not hasattr(self, "_order"):
+            rng = random.Random(f"{self.seed}:stream:{turn}")
+            self._order = rng.sample(self.arenas, len(self.arenas))
+        arena = self._order[place]
+        self.drawn += 1
+        tools = [*arena.tools, *self.distractors.draw(arena.tools, f"{arena.id}:{turn}", absent_of(arena))]
+        random.Random(f"{self.seed}:tools:{arena.id}:{turn}").shuffle(tools)
+        return Case(arena, tuple(tools))
+
+    def state(self) -> object:
+        return {"drawn": self.drawn, "distractors": dict(self.distractors.drawn)}
+
+    def restore(self, state: Any) -> None:
+        self.drawn = state["drawn"]
+        self.distractors.drawn.clear()
+        self.distractors.drawn.update(state["distractors"])
+        self.__dict__.pop("_order", None)
 
 
 def score(episode: Episode, reward: Reward) -> Scored:
-    return Scored(episode, reward(episode.solved, episode.n_required, episode.n_calls, episode.answer_correct))
+    """The episode with its reward; none where the machinery failed."""
+    if episode.failed:
+        return Scored(episode, None)
+    return Scored(episode, reward(*episode.tally))
 
 
 def to_rollout(one: Scored, update: int, sample: int) -> Rollout:
     episode = one.episode
-    facts = (episode.solved, episode.n_required, episode.n_calls, episode.answer_correct)
+    assert one.reward is not None
+    assert episode.stop != "failed"
+    tally = episode.tally
     return Rollout(
         arena_id=episode.case.arena.id,
         update=update,
         sample=sample,
         messages=episode.messages,
-        solved=episode.solved,
-        n_required=episode.n_required,
+        solved=tally.solved,
+        n_required=tally.n_required,
         n_calls=episode.n_calls,
         reward=one.reward,
-        recall=recall(*facts),
-        precision=precision(*facts),
-        answer_correct=episode.answer_correct,
+        recall=recall(*tally),
+        precision=precision(*tally),
+        answer_correct=tally.answer_correct,
         stop=episode.stop,
     )
 
 
-def curve(practice: Practice, group: int) -> list[dict[str, float]]:
-    """What the update sampled, one row an update, for dvc plots."""
-    rows = []
-    for fill, log in zip(practice.fills, practice.log, strict=True):
-        episodes = [one.episode for one in fill.episodes]
-        facts = [(one.solved, one.n_required, one.n_calls, one.answer_correct) for one in episodes]
-        rewards = [one.reward for one in fill.episodes]
-        groups = [rewards[start : start + group] for start in range(0, len(rewards), group)]
-        rows.append({
-            "update": fill.update,
-            "reward": fmean(rewards),
-            "recall": fmean(recall(*one) for one in facts),
-            "precision": fmean(precision(*one) for one in facts),
-            "answer": fmean(one.answer_correct for one in episodes),
-            "calls": fmean(one.n_calls for one in episodes),
-            "zero_variance": fmean(not has_spread(one, 0.0) for one in groups),
-            "spread": fmean(pstdev(one) for one in groups),
-            "rounds": fill.rounds,
-            "waiting": fill.waiting,
-            "loss": log["loss"],
-            "entropy": log.get("entropy", 0.0),
-        })  # fmt: skip
-    return [{key: round(value, 6) for key, value in row.items()} for row in rows]
+def curve_row(fill: Fill, group: int) -> dict[str, float]:
+    """What the update sampled, for dvc plots; means are over episodes that have a reward."""
+    scored = [one for one in fill.episodes if one.reward is not None]
+    episodes = [one.episode for one in scored]
+    groups = [rewards_of(fill.episodes[start : start + group]) for start in range(0, len(fill.episodes), group)]
+    if not episodes:  # the batch was waiting already
+        return {"update": fill.update, "rounds": fill.rounds, "waiting": fill.waiting}
+    return {
+        "update": fill.update,
+        "reward": fmean(one.reward for one in scored if one.reward is not None),
+        "recall": fmean(recall(*one.tally) for one in episodes),
+        "precision": fmean(precision(*one.tally) for one in episodes),
+        "answer": fmean(one.tally.answer_correct for one in episodes),
+        "calls": fmean(one.n_calls for one in episodes),
+        "zero_variance": fmean(not has_spread(one, 0.0) for one in groups),
+        "spread": fmean(pstdev(one) for one in groups if one),
+        "truncated": fmean(one.stop == "truncated" for one in episodes),
+        "rounds": fill.rounds,
+        "waiting": fill.waiting,
+    }
 
 
 def control_rows(rows: pd.DataFrame, n_tokens: float, seed: int) -> list[Encoded]:
@@ -140,67 +177,166 @@ def control_rows(rows: pd.DataFrame, n_tokens: float, seed: int) -> list[Encoded
     return found
 
 
-def compute_in_rows(fills: Sequence[Fill], practice: Practice) -> float:
+def compute_in_rows(n_sampled: float, n_updated: float) -> float:
     """RL's compute as tokens of SFT: sampling is a forward pass, an update is a forward and a backward pass."""
-    sampled = sum(len(one.episode.prompt) + len(one.episode.played.ids) for fill in fills for one in fill.episodes)
-    return (FORWARD * sampled + UPDATE * practice.updated_tokens) / UPDATE
+    return (FORWARD * n_sampled + UPDATE * n_updated) / UPDATE
 
 
-def practise(run: Run, params: Params, arenas: Sequence[Arena], sandbox: Sandbox, seed: int) -> Practice:
-    """Train models/rl; what was done."""
-    folder = run.path("model")
+class Notes(NamedTuple):
+    """What rank 0 leaves for the stage, beside the weights in ``model`` and the kept rollouts."""
+
+    practice: Practice
+    drawn: dict[str, int]
+
+
+KEPT, NOTES = "rollouts-{:06d}.pickle", "notes.pickle"  # the notes are written last
+
+
+def practise(folder: Path) -> None:
+    """Train in this process, one rank or the only one; rank 0 leaves weights, notes and rollouts in ``folder``."""
+    found = load_params(CONTRACT.params)
+    params, seed = found["rl"], found["seed"]
+    torch.manual_seed(seed)
     chat = Chat.load(CONTRACT.reads["model"])
-    model, replica = load_policy(CONTRACT.reads["model"]), load_policy(CONTRACT.reads["model"])
-    replica.eval()
+    engine = open_engine(params.engine, params.vllm, Path(CONTRACT.reads["model"]), chat)
+    arenas = usable(read_report(Path(CONTRACT.reads["decontamination"])))
     distractors = Distractors([tool for arena in arenas for tool in arena.tools], params.distractors, seed)
-    filler = Filler(stream(arenas, distractors, seed), params.grpo.groups, params.grpo.group, params.filling)
-    engine = HFEngine(replica, chat.end, chat.pad)
-    reward = REWARDS[params.reward]
-    calls = iter(range(1_000_000_000))
+    filler = Filler(Stream(arenas, distractors, seed), params.grpo.groups, params.grpo.group, params.filling)
+    with sandboxes(params.sandboxes) as sandbox:
+        player = Player(filler, playing(params, engine, chat, sandbox, seed), noting(params, folder), Practice())
+        trainer = reinforce(
+            Path(CONTRACT.reads["model"]),
+            engine,
+            chat,
+            player,
+            params.grpo,
+            params.limits.max_response_tokens,
+            folder,
+            seed,
+            params.vllm.max_gap,
+        )
+    save_trained(trainer, folder / "model", CONTRACT.reads["model"])  # collective
+    if is_main():
+        chat.save(folder / "model")
+        write_pickle(folder / NOTES, Notes(player.practice, dict(sorted(distractors.drawn.items()))))
 
-    def play(update: int) -> Play:
+
+def usable(report: Any) -> list[Arena]:
+    """Training arenas that are not too like a benchmark's cases."""
+    arenas = read_records(CONTRACT.reads["arenas"], Arena)
+    return [one for one in arenas if one.split == "train" and one.id not in report.worst]
+
+
+@contextmanager
+def sandboxes(count: int) -> Iterator[Sandbox]:
+    """On rank 0 as many sandboxes as wanted, behind one; the other ranks play nothing."""
+    if count == 1 or not is_main():
+        with open_sandbox() as worker:
+            yield worker
+        return
+    with open_pool(workers=count) as pool:
+        yield SharedSandbox(pool.workers)
+
+
+def playing(params: Params, engine: Engine, chat: Chat, sandbox: Sandbox, seed: int) -> Any:
+    """``play(update, rounds)`` of a Player: every sampling has a seed of its own."""
+    reward, limits = REWARDS[params.reward], params.limits
+
+    def play(update: int, rounds: int) -> Play:
+        numbers = iter(range(rounds, 1_000_000_000))
+
         def plays(cases: Sequence[Case]) -> list[Scored]:
-            draw = random.Random(f"{seed}:rollouts:{next(calls)}").getrandbits(62)
-            limits = params.limits
+            draw = random.Random(f"{seed}:rollouts:{next(numbers)}").getrandbits(62)
             sampling = Sampling(params.grpo.temperature, limits.max_new_tokens, limits.max_response_tokens, draw)
-            episodes = play_cases(engine, chat, cases, sampling, sandbox, limits.max_calls)
-            return [score(episode, reward) for episode in episodes]
+            return [
+                score(episode, reward)
+                for episode in play_cases(engine, chat, cases, sampling, sandbox, limits.max_calls)
+            ]
 
         return plays
 
-    with tempfile.TemporaryDirectory() as scratch:
-        practice = reinforce(
-            model, replica, chat, filler, play, params.grpo, params.limits.max_response_tokens, Path(scratch), seed
+    return play
+
+
+def noting(params: Params, folder: Path) -> Any:
+    """``note`` of a Player: a row for the curve, and the update's episodes in a file where they are to be kept."""
+
+    def note(fill: Fill) -> dict[str, float]:
+        if fill.update % params.rollouts_every == 0:
+            write_pickle(folder / KEPT.format(fill.update), fill.episodes)
+        fill.sampled_tokens = sum(len(one.episode.prompt) + len(one.episode.played.ids) for one in fill.episodes)
+        groups = [fill.episodes[at : at + params.grpo.group] for at in range(0, len(fill.episodes), params.grpo.group)]
+        fill.passed = [passes(group) for group in groups if rewards_of(group)]
+        return curve_row(fill, params.grpo.group)
+
+    return note
+
+
+def passes(group: Sequence[Scored]) -> tuple[str, int, int, float]:
+    """A group's arena, its rewards, how many of its episodes did all that was required, and its mean reward."""
+    scored = [one for one in group if one.reward is not None]
+    done = sum(one.episode.tally.solved == one.episode.tally.n_required for one in scored)
+    return scored[0].episode.case.arena.id, len(scored), done, fmean(rewards_of(scored))
+
+
+def difficulties(practice: Practice) -> list[Difficulty]:
+    """How hard each arena that came up was for the policy of that moment, one record a group, in order."""
+    return [
+        Difficulty(
+            arena_id=arena, update=fill.update, n=n, n_passed=done, pass_rate=round(done / n, 4), reward=round(mean, 4)
         )
-    save_policy(model, chat, folder)
-    run.metrics["distractors"] = dict(sorted(distractors.drawn.items()))
-    return practice
+        for fill in practice.fills
+        for arena, n, done, mean in fill.passed
+    ]
+
+
+def kept_rollouts(run: Run, params: Params, folder: Path, n_updates: int) -> list[Rollout]:
+    """The rollouts of every so many updates; an episode that the machinery lost is a reject."""
+    found = []
+    for update in range(0, n_updates, params.rollouts_every):
+        for place, one in enumerate(read_pickle(folder / KEPT.format(update))):
+            run.n_in += 1
+            if one.reward is None:
+                run.reject(one.episode.case.arena.id, "machinery_failed", one.episode.played.failure)
+            else:
+                found.append(to_rollout(one, update, place % params.grpo.group))
+    return found
 
 
 def train_control(run: Run, schedule: Schedule, n_tokens: float, seed: int) -> int:
     """SFT continued for that many tokens; the number of rows."""
-    chat = Chat.load(CONTRACT.reads["model"])
-    model = load_policy(CONTRACT.reads["model"])
     rows = control_rows(pd.read_parquet(run.path("rows")), n_tokens, seed)
     once = schedule.model_copy(update={"epochs": 1.0, "short_first": 0.0})
+    lesson = Lesson(base=CONTRACT.reads["model"], schedule=once, seed=seed + 1, checkpoints=SAVING)
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            imitate(model, chat, rows, once, Path(scratch), seed + 1)
-    except LossInvalid as error:
+        teach(lesson, rows, [], run.params["launcher.rl"], run.path("control"), run.params["policy.threads"])
+    except (LossInvalid, LaunchFailed) as error:
         raise StageError(f"models/control: {error}") from None
-    save_policy(model, chat, run.path("control"))
     return len(rows)
 
 
+def curve(practice: Practice) -> list[dict[str, float]]:
+    """One row an update: what was sampled, and what TRL logged."""
+    watched = {"loss": "loss", "entropy": "entropy", "gap": GAP}
+    return [
+        {**row, **{key: log.get(name, 0.0) for key, name in watched.items() if key != "gap" or name in log}}
+        for row, log in zip(practice.rows, practice.log, strict=True)
+    ]
+
+
 def summary(rows: Sequence[dict[str, float]], practice: Practice) -> dict[str, Any]:
-    last = rows[-max(1, len(rows) // 5) :]
+    last = [row for row in rows if "reward" in row][-max(1, len(rows) // 5) :]
+    fills = practice.fills
     return {
         "updates": len(rows),
-        "groups_sampled": sum(fill.sampled for fill in practice.fills),
-        "groups_without_spread": sum(fill.without_spread for fill in practice.fills),
-        "groups_padded": sum(fill.padded for fill in practice.fills),
-        "groups_expired": sum(fill.expired for fill in practice.fills),
-        "mean_age": round(fmean(age for fill in practice.fills for age in fill.ages), 4),
+        "groups_sampled": sum(fill.sampled for fill in fills),
+        "groups_without_spread": sum(fill.without_spread for fill in fills),
+        "groups_padded": sum(fill.padded for fill in fills),
+        "groups_expired": sum(fill.expired for fill in fills),
+        "groups_dropped": sum(fill.dropped for fill in fills),
+        "batches_skipped": sum(fill.skipped for fill in fills),
+        "episodes_failed": sum(fill.failed for fill in fills),
+        "mean_age": round(fmean(age for fill in fills for age in fill.ages), 4),
         "first_reward": round(rows[0]["reward"], 4),
         **{
             f"last_{key}": round(fmean(row[key] for row in last), 4)
@@ -209,50 +345,60 @@ def summary(rows: Sequence[dict[str, float]], practice: Practice) -> dict[str, A
     }
 
 
+def check(run: Run, params: Params) -> None:
+    """Raises StageError for what can be seen before anything is sampled."""
+    if params.reward not in REWARDS:
+        raise StageError(f"params.yaml: rl.reward: {params.reward!r}, rewards are: {', '.join(REWARDS)}")
+    if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
+        raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
+    run.need_folders("model")
+    if read_report(run.path("decontamination")) is None:
+        raise StageError(f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft")
+
+
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["rl"]
         seed = run.params["seed"]
-        if params.reward not in REWARDS:
-            raise StageError(f"params.yaml: rl.reward: {params.reward!r}, rewards are: {', '.join(REWARDS)}")
-        if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
-            raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
-        run.need_folders("model")
+        check(run, params)
         report = read_report(run.path("decontamination"))
-        if report is None:
-            raise StageError(
-                f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft"
-            )
-        like_a_benchmark = report.worst.keys()
+        assert report is not None
         training = [arena for arena in run.read("arenas", Arena) if arena.split == "train"]
-        arenas = [arena for arena in training if arena.id not in like_a_benchmark]
-        run.metrics["arenas"] = {"used": len(arenas), "like_a_benchmark": len(training) - len(arenas)}
-        if not arenas:
+        like_a_benchmark = sum(arena.id in report.worst for arena in training)
+        run.metrics["arenas"] = {"used": len(training) - like_a_benchmark, "like_a_benchmark": like_a_benchmark}
+        if len(training) == like_a_benchmark:
             raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
-        torch.manual_seed(seed)
         torch.set_num_threads(run.params["policy.threads"])
+        decides = params.model_dump(exclude={"rollouts_every": True, "grpo": {"checkpoint_every"}})
+        inputs = [Path(CONTRACT.reads[word]) for word in ("model", "arenas", "decontamination")]
+        folder = run_folder("rl", {"seed": seed, "rl": decides}, inputs)
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            with open_sandbox() as sandbox:
-                practice = practise(run, params, arenas, sandbox, seed)
-        except FillingExhausted as error:
+            if not (folder / NOTES).is_file():  # killed when only the control was missing
+                launched(run.params["launcher.rl"], "stages.rl:practise", folder, run.params["policy.threads"])
+        except (FillingExhausted, LaunchFailed) as error:
             raise StageError(str(error)) from None
-        except EnvironmentUnavailable as error:
-            raise StageError(f"{error}. No reward was given for it; when it works again: dvc repro rl") from None
-        tokens = compute_in_rows(practice.fills, practice)
+        except Unavailable as error:
+            more = "No reward was given for it; to go on from the last checkpoint: dvc repro rl"
+            raise type(error)(f"{error}. {more}") from None
+        if torch.distributed.is_initialized():  # by colocated vLLM, in this process
+            torch.distributed.destroy_process_group()
+        notes: Notes = read_pickle(folder / NOTES)
+        practice = notes.practice
+        shutil.copytree(folder / "model", run.path("model"), dirs_exist_ok=True)
+        run.metrics["distractors"] = notes.drawn
+        sampled = sum(fill.sampled_tokens for fill in practice.fills)
+        tokens = compute_in_rows(sampled, practice.updated_tokens)
         run.metrics["control_rows"] = train_control(run, run.params["sft.schedule"], tokens, seed)
-        rows = curve(practice, params.grpo.group)
+        rows = [{key: round(value, 6) for key, value in row.items()} for row in curve(practice)]
         plot = Path(CONTRACT.plots[0])
         plot.parent.mkdir(exist_ok=True)
         pd.DataFrame(rows).to_csv(plot, index=False)
-        kept = [fill for fill in practice.fills if fill.update % params.rollouts_every == 0]
-        rollouts = [
-            to_rollout(one, fill.update, place % params.grpo.group)
-            for fill in kept
-            for place, one in enumerate(fill.episodes)
-        ]
-        run.n_in = run.n_out = run.write("rollouts", rollouts)
+        run.n_out = run.write("rollouts", kept_rollouts(run, params, folder, len(practice.fills)))
+        run.write("difficulty", difficulties(practice))
         run.metrics |= summary(rows, practice)
-        run.usage = f"{sum(len(fill.episodes) for fill in practice.fills)} rollouts"
+        run.usage = f"{sum(fill.sampled for fill in practice.fills) * params.grpo.group} rollouts"
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import random
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +25,7 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Encoded, NotTrainable, build_tokenizer
+from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Choice, Encoded, NotTrainable, build_tokenizer
 from astra.decontamination.check import TrainingRow, decontaminate, digest_of
 from astra.decontamination.report import clearance, reject_detail
 from astra.decontamination.settings import Decontaminating
@@ -36,9 +35,14 @@ from astra.splits import Heldout, of_messages
 from astra.stage import Contract, Run, StageError, write_json
 from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate, label_of
 from astra.training.distractors import Distractors, Mixing
-from astra.training.episodes import Case
-from astra.training.imitation import LossInvalid, Schedule, imitate
-from astra.training.policy import Policy, load_policy, new_policy, save_policy
+from astra.training.episodes import Case, absent_of
+from astra.training.imitation import Checkpoints, LossInvalid, Schedule
+from astra.training.launch import Launcher, LaunchFailed
+from astra.training.lesson import Lesson, report, teach
+from astra.training.policy import Policy, copy_policy, new_policy, save_policy
+from astra.training.provenance import describe
+from astra.training.samples import Making, Sample, Split, drafts, fit, make
+from astra.training.weights import Lora
 
 
 class Demonstrations(Demonstrating):
@@ -51,9 +55,22 @@ class Params(Section):
     max_untrainable: float = Field(
         ge=0, le=1, description="Share of rows without a trainable token that stops the stage."
     )
+    template: Choice = Field(
+        description="auto: the model's chat template where it marks what is generated, else a training variant of its "
+        "family; own: as it is, unmarked too; plain: our generic one. The saved model carries it."
+    )
+    split: Split = Field(
+        description="One sample per assistant turn: never, always, or where the template drops reasoning."
+    )
+    shorten_results_to: int = Field(
+        ge=0, description="Characters that tool results of too long conversations may be cut down to; 0 never cuts."
+    )
     decontamination: Decontaminating
     demonstrations: Demonstrations
     distractors: Mixing = Field(description="Tools mixed into demonstrations.")
+    packing: bool = Field(description="Lay the conversations of a forward pass end to end instead of padding them.")
+    lora: Lora
+    checkpoints: Checkpoints
     schedule: Schedule
 
 
@@ -63,14 +80,16 @@ CONTRACT = Contract(
         "trajectories": "data/trajectories/trajectories.jsonl",
         "scorecards": "data/score/scorecards.jsonl",
         "arenas": "data/merge/arenas.jsonl",
+        "launch": "launch",
     },
     writes={
         "base": "models/base",
         "model": "models/sft",
         "rows": "data/sft/train.parquet",
+        "heldout": "data/sft/heldout.parquet",
         "decontamination": "data/sft/decontamination.json",
     },
-    params={"seed": int, "policy": Policy, "sft": Params},
+    params={"seed": int, "policy": Policy, "sft": Params, "launcher.sft": Launcher},
     plots=("plots/sft.csv",),
 )
 
@@ -107,6 +126,8 @@ class Row(NamedTuple):
     origin: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
+    parent: str = ""  # the conversation, where the row is its beginning up to one turn
+    turn: int | None = None
 
 
 def worth_imitating(
@@ -175,9 +196,10 @@ def show_in_arenas(
 
 def set_up(arena: Arena, distractors: Distractors, missing_tool: float, rng: random.Random) -> Case:
     """The arena's tools among distractors, shuffled; sometimes one that is needed is not there."""
-    missing = rng.choice(arena.probes).tool if rng.random() < missing_tool else None
+    missing = rng.choice(arena.probes).tool if rng.random() < missing_tool and arena.variant is None else None
     own = [tool for tool in arena.tools if tool.spec.name != missing]
-    mixed = [tool for tool in distractors.draw(arena.tools, f"{arena.id}:{rng.random()}") if rng.random() < 0.8]
+    drawn = distractors.draw(arena.tools, f"{arena.id}:{rng.random()}", absent_of(arena))
+    mixed = [tool for tool in drawn if rng.random() < 0.8]
     tools = [*own, *mixed]
     rng.shuffle(tools)
     return Case(arena, tuple(tools), missing)
@@ -208,30 +230,62 @@ def make_chat(rows: Sequence[Row], arenas: Sequence[Arena], pieces: int) -> Chat
     return Chat(build_tokenizer([*texts, *schemas], names, BUILTIN_PHRASES, pieces))
 
 
-def encode(run: Run, chat: Chat, rows: Sequence[Row], max_length: int) -> list[tuple[Row, Encoded]]:
-    """Token ids and masks; what is too long or has no trainable token is a reject, never cut inside a turn."""
-    kept = []
+def encode(run: Run, chat: Chat, rows: Sequence[Row], params: Params) -> list[tuple[Row, Encoded]]:
+    """Token ids and masks; what is too long or has no trainable token is a reject, never cut inside a turn.
+
+    A conversation that is split counts once a turn. Raises StageError where the template masks nothing or everything.
+    """
+    kept: list[tuple[Row, Encoded]] = []
+    report = Making(params.split, params.max_length)
     for row in run.progress(rows, total=len(rows), unit="row"):
-        try:
-            encoded = chat.encode([row.messages], [row.tools])[0]
-        except NotTrainable as error:
-            run.reject(row.id, error.reason, error.detail)
-            continue
-        if len(encoded.ids) > max_length:
-            run.reject(row.id, "too_long", f"{len(encoded.ids)} tokens, sft.max_length is {max_length}")
-        elif not 0 < sum(encoded.mask) < len(encoded.mask):
-            run.reject(row.id, "no_loss_mask", f"{sum(encoded.mask)} of {len(encoded.mask)} tokens are trained")
-        else:
-            kept.append((row, encoded))
+        report.see(chat, row.messages)
+        parts = [_part(row, *one) for one in drafts(chat, row.messages, params.split)] or [row]
+        run.n_in += len(parts) - 1
+        for part in parts:
+            try:
+                sample = _checked(chat, part, params, report)
+            except NotTrainable as error:
+                run.reject(part.id, error.reason, error.detail)
+            else:
+                kept.append((part._replace(messages=sample.messages), sample.encoded))
+    run.metrics |= report.metrics()
     return kept
 
 
+def _part(row: Row, turn: int | None, messages: tuple[Message, ...]) -> Row:
+    if turn is None:
+        return row
+    return row._replace(id=f"{row.id}:turn{turn}", parent=row.id, turn=turn, messages=messages)
+
+
+def _checked(chat: Chat, row: Row, params: Params, report: Making) -> Sample:
+    """A sample that reads back as the row and fits. Raises NotTrainable, and StageError for a mask that is none."""
+    sample = make(chat, row.turn, row.messages, row.tools)
+    ids, mask = sample.encoded
+    report.measure(sample)
+    if not sample.turns:
+        raise NotTrainable("no_loss_mask", f"0 of {len(mask)} tokens are trained: the assistant says nothing")
+    if not 0 < sum(mask) < len(mask):
+        raise StageError(
+            f"the chat template gives no assistant mask: {sum(mask)} of {len(mask)} tokens of {row.id} are trained; "
+            f"set sft.template, or sft.split for one without marks; the template ends with {chat.template[-80:]!r}"
+        )
+    chat.check(sample.encoded, sample.turns)
+    if len(ids) <= params.max_length:
+        return sample
+    fitted = fit(chat, sample, row.tools, params.max_length, params.shorten_results_to)
+    if fitted is None:
+        raise NotTrainable("too_long", f"{len(ids)} tokens, sft.max_length is {params.max_length}")
+    report.cuts.append(fitted.cut)
+    return fitted.sample
+
+
 def write_rows(path: Path, kept: Iterable[tuple[Row, Encoded]]) -> None:
-    """Token arrays as Parquet: id, origin, input_ids (int32), mask (int8)."""
+    """Token arrays as Parquet: id, origin, input_ids (int32), mask (int8), and the parent and turn of a split one."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ["id", "origin", "input_ids", "mask", "parent", "turn"]
     frame = pd.DataFrame(
-        [{"id": row.id, "origin": row.origin, "input_ids": one.ids, "mask": one.mask} for row, one in kept],
-        columns=["id", "origin", "input_ids", "mask"],
+        [(row.id, row.origin, one.ids, one.mask, row.parent, row.turn or 0) for row, one in kept], columns=columns
     )
     frame.to_parquet(path, index=False)
 
@@ -251,6 +305,19 @@ def summary(kept: Sequence[tuple[Row, Encoded]], losses: Sequence[dict[str, floa
     }
 
 
+def set_apart(
+    kept: Sequence[tuple[Row, Encoded]], share: float, seed: int
+) -> tuple[list[tuple[Row, Encoded]], list[tuple[Row, Encoded]]]:
+    """What is trained on and what its loss is measured on; all attempts at one question are on one side."""
+    sides: tuple[list[tuple[Row, Encoded]], list[tuple[Row, Encoded]]] = ([], [])
+    for row, encoded in kept:
+        about = (
+            (row.parent or row.id).rpartition(":")[0] if row.origin == "demonstration" else question_of(row.messages)
+        )
+        sides[random.Random(f"{seed}:apart:{about}").random() < share].append((row, encoded))
+    return sides if sides[0] else (list(kept), [])
+
+
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["sft"]
@@ -268,28 +335,43 @@ def main() -> None:
         training = [arena for arena in arenas if arena.split == "train"]
         rows += show_in_arenas(run, training, planned, params, seed, heldout)
         try:
-            chat = Chat.load(policy.model) if policy.is_pretrained else make_chat(rows, arenas, policy.shape.pieces)
+            chat = (
+                Chat.load(policy.model, params.template)
+                if policy.is_pretrained
+                else make_chat(rows, arenas, policy.shape.pieces)
+            )
         except ChatError as error:
             raise StageError(str(error)) from None
-        kept = encode(run, chat, rows, params.max_length)
+        kept = encode(run, chat, rows, params)
         if not kept or len(rows) - len(kept) > params.max_untrainable * len(rows):
             raise StageError(
                 f"only {len(kept)} of {len(rows)} rows can be trained on; see sft.max_length, sft.max_untrainable"
             )
         run.n_out = len(kept)
-        model = load_policy(policy.model) if policy.is_pretrained else new_policy(policy.shape, chat, seed)
-        save_policy(model, chat, run.path("base"))
+        if policy.is_pretrained:
+            copy_policy(policy.model, chat, run.path("base"))
+        else:
+            save_policy(new_policy(policy.shape, chat, seed), chat, run.path("base"))
+        learned, heldout_rows = set_apart(kept, params.checkpoints.heldout, seed)
+        write_rows(run.path("rows"), learned)
+        write_rows(run.path("heldout"), heldout_rows)
+        lesson = Lesson(
+            base=str(run.path("base")), schedule=params.schedule, seed=seed, checkpoints=params.checkpoints,
+            lora=params.lora, packing=params.packing,
+        )  # fmt: skip
+        own, apart = ([one for _, one in some] for some in (learned, heldout_rows))
         try:
-            with tempfile.TemporaryDirectory() as scratch:
-                losses = imitate(model, chat, [one for _, one in kept], params.schedule, Path(scratch), seed)
-        except LossInvalid as error:
+            done = teach(lesson, own, apart, run.params["launcher.sft"], run.path("model"), policy.threads)
+        except (LossInvalid, LaunchFailed) as error:
             raise StageError(str(error)) from None
-        save_policy(model, chat, run.path("model"))
-        write_rows(run.path("rows"), kept)
+        losses = done.losses
         plot = Path(CONTRACT.plots[0])
         plot.parent.mkdir(exist_ok=True)
         pd.DataFrame(losses).to_csv(plot, index=False)
-        run.metrics |= summary(kept, losses)
+        figures = summary(kept, losses) | report(done)
+        run.metrics |= figures
+        sources = [run.contract.reads[word] for word in ("trajectories", "scorecards", "arenas")]
+        describe(run.path("model"), "sft", policy.model, run.params, [*sources, str(run.path("base"))], figures)
 
 
 if __name__ == "__main__":

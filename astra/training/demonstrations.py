@@ -17,7 +17,7 @@ from pydantic import Field
 
 from astra.environments.arena import ArenaWorld
 from astra.llm.builtin import phrases
-from astra.records import Arena, FunctionCall, Message, Probe, Section, Step, ToolCall, ToolSpec
+from astra.records import Arena, FunctionCall, Message, Probe, Section, Step, ToolCall, ToolSpec, Variant
 from astra.sandbox import Sandbox
 from astra.training.episodes import Case
 
@@ -71,8 +71,10 @@ def demonstrate(case: Case, how: Demonstrating, rng: random.Random, sandbox: San
     Raises DemonstrationFailed where the arena was not solved: such a conversation teaches nothing.
     """
     arena = case.arena
-    play = Play(ArenaWorld(case.tools, arena.steps, arena.probes, sandbox))
+    play = Play(ArenaWorld.of(arena, case.tools, sandbox))
     play.messages.append(Message(role="user", content=question(arena, rng) if how.reworded else arena.question))
+    if arena.variant is not None:
+        return _end_honestly(play, arena.variant, arena, case)
     specs = {tool.spec.name: tool.spec for tool in case.tools}
     own = {tool.spec.name: tool.spec for tool in arena.tools}
     probes = {probe.step: probe for probe in arena.probes}
@@ -95,6 +97,24 @@ def demonstrate(case: Case, how: Demonstrating, rng: random.Random, sandbox: San
         )
     answers = arena.answer.value if arena.answer.kind == "list" else [arena.answer.value]
     play.say(f"The answer is {' and '.join(str(value) for value in answers)}.")
+    return tuple(play.messages)
+
+
+def _end_honestly(play: Play, variant: Variant, arena: Arena, case: Case) -> tuple[Message, ...]:
+    """Do what can be done, then say what is missing, or ask for it. Raises DemonstrationFailed."""
+    specs = {tool.spec.name: tool.spec for tool in case.tools}
+    for probe in arena.probes:
+        play.call(probe.tool, dict(probe.arguments), thought(label_of(specs[probe.tool]), probe))
+    name = variant.names[0]
+    said = (
+        f"I cannot answer: no tool gives the {name}."
+        if variant.kind == "missing_tool"
+        else f"Which {name} do you mean?"
+    )
+    ended = play.world.honest(said)
+    if ended is None or not ended.ok:
+        raise DemonstrationFailed("demonstration_dishonest", f"{arena.id}: {said}: {ended.rule if ended else ''}")
+    play.say(said)
     return tuple(play.messages)
 
 
@@ -139,6 +159,8 @@ def _label(name: str, description: str, parameters: tuple[str, ...]) -> str:
 
 def question(arena: Arena, rng: random.Random) -> str:
     """The arena's question in the words of a new draw, where its tools are look-ups; else its own words."""
+    if arena.variant is not None or any(step.operation not in (None, "list") for step in arena.steps):
+        return arena.question
     forms = {tool.spec.name: tool.spec for tool in arena.tools}
     probes = {probe.step: probe for probe in arena.probes}
     branches = []

@@ -94,11 +94,15 @@ class Distractors:
             found[band].append(name)
         return found
 
-    def draw(self, tools: Sequence[CodeTool], key: str) -> list[CodeTool]:
-        """Distractors for these tools, seeded by ``key``; names never collide with theirs or each other's."""
+    def draw(self, tools: Sequence[CodeTool], key: str, absent: CodeTool | None = None) -> list[CodeTool]:
+        """Distractors for these tools, seeded by ``key``; names never collide with theirs or each other's.
+
+        Nor is any drawn that could stand in for the one tool that an arena lacks on purpose.
+        """
         rng = random.Random(f"{self.seed}:distractors:{key}")
-        scope = [tool.spec.name for tool in tools]
-        signatures = {_signature(tool.spec) for tool in tools}
+        kept_out = [*tools, *([absent] if absent is not None else [])]
+        scope = [tool.spec.name for tool in kept_out]
+        signatures = {_signature(tool.spec) for tool in kept_out}
         total = len(BANDS) * self.mixing.per_band
         if self.mixing.mode == "none" or not total:
             return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,17 +86,9 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return x.mT if flat else x
 
 
-def build_optimiser(
-    model: nn.Module, kind: Literal["muon", "adamw"], lr: float, muon_lr: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """The optimizer for a policy.
-
-    With ``muon``, hidden matrices use Muon at ``muon_lr``; embeddings and norms use AdamW at ``lr``.
-    """
+def build_muon(model: nn.Module, lr: float, muon_lr: float, weight_decay: float) -> MuonAdamW:
+    """Muon at ``muon_lr`` for the hidden matrices of a policy, AdamW at ``lr`` for its embeddings and norms."""
     named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
-    if kind == "adamw":
-        params = [param for _, param in named]
-        return torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.95), weight_decay=weight_decay)
     hidden = [param for name, param in named if param.ndim == 2 and "embed" not in name and "lm_head" not in name]
     chosen = {id(param) for param in hidden}
     rest = [param for _, param in named if id(param) not in chosen]

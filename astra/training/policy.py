@@ -78,6 +78,12 @@ def load_policy(name: Path | str) -> PreTrainedModel:
     return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype))
 
 
+def copy_policy(name: str, chat: Chat, folder: Path) -> None:
+    """A pretrained policy as it is, in its own number format, with the tokenizer and template that we train it with."""
+    model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
+    save_policy(cast("PreTrainedModel", model), chat, folder)
+
+
 def save_policy(model: PreTrainedModel, chat: Chat, folder: Path) -> None:
     """Weights, tokenizer and template in one folder that transformers and vLLM can load."""
     model.save_pretrained(str(folder))

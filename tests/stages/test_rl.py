@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
+import signal
 from collections import Counter
-from itertools import islice
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +16,9 @@ import pytest
 import torch
 
 from astra.chat import Encoded
-from astra.records import Rollout
+from astra.environments.arena import forget
+from astra.records import Difficulty, Rollout
+from astra.sandbox import SandboxUnavailable
 from astra.stage import read_records
 from astra.training.distractors import Distractors, Mixing
 from astra.training.policy import load_policy
@@ -27,7 +31,7 @@ def trained(tmp_path_factory):
     """A folder with models/sft in it, of a policy that makes calls."""
     folder = tmp_path_factory.mktemp("rl")
     params = copy.deepcopy(PARAMS)
-    params["sft"]["demonstrations"] |= {"count": 320, "missing_tool": 0.0, "reworded": False}
+    params["sft"]["demonstrations"] |= {"count": 640, "missing_tool": 0.0, "reworded": False}
     lay_out(folder, params=params)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
@@ -90,7 +94,7 @@ def test_an_unknown_reward_names_those_that_there_are(trained, monkeypatch, caps
     with pytest.raises(SystemExit) as stopped:
         run(trained, monkeypatch, reward="fame")
     assert stopped.value.code == 2
-    assert "rl.reward: 'fame', rewards are: f1, recall, precision, f1_answer" in capsys.readouterr().err
+    assert "rl.reward: 'fame', rewards are: f1, recall, precision, f1_answer, cost, safety" in capsys.readouterr().err
 
 
 def test_a_batch_that_does_not_divide_is_refused_before_anything_is_sampled(trained, monkeypatch, capsys):
@@ -110,13 +114,15 @@ def test_rewards_without_spread_stop_the_stage_where_padding_is_not_wanted(train
 def test_the_stream_goes_round_all_arenas_with_other_tools_each_time():
     training = [one for one in arenas() if one.split == "train"]
     distractors = Distractors([tool for one in training for tool in one.tools], Mixing(**MIXING), 3)
-    cases = list(islice(rl.stream(training, distractors, 3), 8))
+    stream = rl.Stream(training, distractors, 3)
+    cases = [next(stream) for _ in range(8)]
     assert all(
         {one.arena.id for one in cases[start : start + 2]} == {"arena-spain", "arena-ghana"} for start in range(0, 8, 2)
     )
     assert len({tuple(tool.spec.name for tool in one.tools) for one in cases}) > 2
-    again = list(islice(rl.stream(training, distractors, 3), 8))
-    assert again == cases
+    half = rl.Stream(training, distractors, 3)
+    half.restore({"drawn": 3, "distractors": {}})
+    assert [next(half) for _ in range(5)] == cases[3:]
 
 
 def test_the_control_sees_as_many_tokens_as_rl_cost():
@@ -134,3 +140,70 @@ def test_without_a_decontamination_report_nothing_is_trained(trained, tmp_path, 
         rl.main()
     assert stopped.value.code == 2
     assert "data/sft/decontamination.json" in capsys.readouterr().err
+
+
+def test_how_hard_each_arena_was_is_stored_beside_the_rollouts(done):
+    folder, _, _ = done
+    found = list(read_records(folder / "data/rl/difficulty.jsonl", Difficulty))
+    rollouts = list(read_records(folder / "data/rl/rollouts.jsonl", Rollout))
+    assert [(one.update, one.n) for one in found] == [(0, 4), (0, 4), (1, 4), (1, 4)]
+    for one, start in zip(found, range(0, 16, 4), strict=True):
+        group = rollouts[start : start + 4]
+        assert {rollout.arena_id for rollout in group} == {one.arena_id}
+        assert one.n_passed == sum(rollout.solved == rollout.n_required for rollout in group)
+        assert one.pass_rate == one.n_passed / 4
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bytes(done, monkeypatch):
+    folder, metrics, weights = done
+    lay_out(folder)  # another test's params are another run
+    monkeypatch.chdir(folder)
+    child = os.fork()
+    if not child:
+        note = rl.noting
+
+        def noting(params, place):
+            def killed(fill):
+                if fill.update == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return note(params, place)(fill)
+
+            return killed
+
+        rl.noting = noting
+        rl.main()
+        os._exit(1)  # never reached
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    (checkpoint,) = Path(".cache/rl").glob("*/checkpoint-1/practice.pickle")
+    assert run(folder, monkeypatch) == metrics
+    assert (folder / "models/rl/model.safetensors").read_bytes() == weights["rl"]
+    assert not checkpoint.parent.parent.exists()  # a run that is done leaves no checkpoints
+
+
+def test_lost_episodes_are_rejects_and_no_rewards(trained, monkeypatch):
+    class Failing:
+        """A sandbox that is gone for one tool."""
+
+        def __init__(self, worker):
+            self.worker = worker
+
+        def call(self, code, function, arguments, timeout_s=2.0):
+            if function == "city_population":
+                raise SandboxUnavailable("the machine is full")
+            return self.worker.call(code, function, arguments, timeout_s)
+
+    real = rl.sandboxes
+
+    @contextmanager
+    def sandboxes(count):
+        with real(count) as worker:
+            yield Failing(worker)
+
+    monkeypatch.setattr(rl, "sandboxes", sandboxes)
+    forget()
+    metrics = run(trained, monkeypatch, filling=PARAMS["rl"]["filling"] | {"max_failed": 0.99})
+    assert metrics["episodes_failed"] == metrics["rejects"]["machinery_failed"] > 0
+    assert metrics["in"] == metrics["out"] + metrics["rejected"] == 16
+    with pytest.raises(SystemExit) as stopped:
+        run(trained, monkeypatch)  # max_failed 0
+    assert stopped.value.code == 3

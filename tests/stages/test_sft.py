@@ -164,3 +164,27 @@ def test_a_waiver_is_in_the_metrics(done):
     _, metrics, _ = done
     assert metrics["decontamination"]["waived"] == "tau2"
     assert metrics["decontamination"]["rows_checked"] == 0
+
+
+def test_the_model_says_where_it_comes_from(done):
+    folder, metrics, _ = done
+    origin = json.loads((folder / "models/sft/provenance.json").read_text())
+    assert origin["params"]["sft"]["min_score"] == 0.7
+    assert set(origin["inputs"]) == {*list(INPUTS), "data/merge/arenas.jsonl", "models/base"}
+    assert all(len(one) == 64 for one in (*origin["inputs"].values(), *origin["weights"].values(), origin["code"]))
+    card = (folder / "models/sft/README.md").read_text()
+    assert f"| final_loss | {metrics['final_loss']} |" in card
+
+
+def test_attempts_at_one_question_are_on_one_side_of_the_heldout_rows():
+    first, second = trajectory(1, OWN, "Spain", "Madrid"), trajectory(2, OWN, "Spain", "Madrid")
+    others = [trajectory(number, f"Question {number}?", "Ghana", "Accra") for number in range(3, 60)]
+    rows = [(sft.Row(one.id, "imitation", one.messages, one.tools), None) for one in (first, second, *others)]
+    for seed in range(8):
+        learned, heldout = sft.set_apart(rows, 0.4, seed)
+        assert len(learned) + len(heldout) == len(rows)
+        assert heldout
+        sides = [{row.id for row, _ in side} for side in (learned, heldout)]
+        assert any({first.id, second.id} <= side for side in sides)
+    assert sft.set_apart(rows, 0.0, 1) == (rows, [])
+    assert sft.set_apart(rows[:1], 0.49, 5)[0]

@@ -32,10 +32,17 @@ SCHEDULE = {
 PARAMS: dict[str, Any] = {
     "seed": 3,
     "policy": {"model": "builtin", "threads": 1, "shape": SHAPE.model_dump()},
+    "launcher": {
+        "sft": {"kind": "none", "processes": 1, "nodes": 1, "config": None},
+        "rl": {"kind": "none", "processes": 1, "nodes": 1, "config": None},
+    },
     "sft": {
         "min_score": 0.7,
         "max_length": 300,
         "max_untrainable": 0.9,
+        "template": "auto",
+        "split": "auto",
+        "shorten_results_to": 120,
         "decontamination": {
             "benchmarks": ["tau2"], "waived": ["tau2"], "paths": {}, "environments": None, "fingerprints": None,
             "encoder": "builtin", "thresholds": {
@@ -43,16 +50,25 @@ PARAMS: dict[str, Any] = {
         },
         "demonstrations": {"count": 24, "slips": 0.3, "slip_rate": 0.5, "missing_tool": 0.2, "reworded": True},
         "distractors": MIXING,
+        "packing": False,
+        "lora": {"rank": 0, "alpha": 8},
+        "checkpoints": {"every": 2, "keep": 2, "heldout": 0.0},
         "schedule": SCHEDULE,
     },
     "rl": {
         "reward": "f1",
+        "engine": "hf",
+        "vllm": {
+            "place": "server", "sync": "folder", "exchange": "/dev/shm/astra-weights", "concurrency": 4, "timeout_s": 30,
+            "attempts": 1, "memory_share": 0.3, "max_length": 512, "max_gap": 0.2,
+        },
+        "sandboxes": 1,
         "limits": LIMITS,
         "distractors": MIXING,
-        "filling": {"enabled": True, "delta": 0.0, "max_rounds": 1, "on_exhausted": "pad", "max_age": 1},
+        "filling": {"enabled": True, "delta": 0.0, "max_rounds": 1, "on_exhausted": "pad", "max_age": 1, "max_waiting": 8, "max_failed": 0.0},
         "grpo": {
             "updates": 2, "groups": 2, "group": 4, "micro_batch": 8, "lr": 0.0003, "warmup_steps": 0, "temperature": 1.0,
-            "clip_low": 0.2, "clip_high": 0.28, "scale": "group",
+            "clip_low": 0.2, "clip_high": 0.28, "scale": "group", "checkpoint_every": 1,
         },
         "rollouts_every": 1,
     },

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from astra.training.optimiser import MuonAdamW, build_optimiser, orthogonal
+from astra.training.optimiser import MuonAdamW, build_muon, orthogonal
 
 
 class Net(nn.Module):
@@ -44,7 +44,7 @@ def test_its_adamw_half_is_torch_adamw():
 
 def test_hidden_matrices_get_muon_and_everything_else_adamw():
     net = Net()
-    optimiser = build_optimiser(net, "muon", 0.004, 0.02, 0.0)
+    optimiser = build_muon(net, 0.004, 0.02, 0.0)
     muon, adamw = optimiser.param_groups
     assert [param is net.hidden.weight for param in muon["params"]] == [True]
     assert {id(param) for param in adamw["params"]} == {id(net.embed.weight), id(net.hidden.bias)}
@@ -54,17 +54,13 @@ def test_hidden_matrices_get_muon_and_everything_else_adamw():
 def test_a_muon_step_has_the_learning_rate_as_its_length():
     net = Net()
     before = net.hidden.weight.detach().clone()
-    optimiser = build_optimiser(net, "muon", 0.0, 0.02, 0.0)
+    optimiser = build_muon(net, 0.0, 0.02, 0.0)
     net(torch.tensor([1, 2, 5])).backward()
     optimiser.step()
     assert torch.linalg.matrix_norm(net.hidden.weight.detach() - before, 2) == pytest.approx(0.02, rel=0.35)
 
 
 def test_a_scheduler_moves_every_group():
-    optimiser = build_optimiser(Net(), "muon", 0.004, 0.02, 0.0)
+    optimiser = build_muon(Net(), 0.004, 0.02, 0.0)
     torch.optim.lr_scheduler.LambdaLR(optimiser, lambda _: 0.5)
     assert [group["lr"] for group in optimiser.param_groups] == [0.01, 0.002]
-
-
-def test_pretrained_models_get_plain_adamw():
-    assert isinstance(build_optimiser(Net(), "adamw", 1e-5, 0.02, 0.0), torch.optim.AdamW)

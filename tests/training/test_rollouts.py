@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from astra.training.rollouts import HFEngine, Sampling, _draw
+from astra.training.engines.hf import HFEngine, _draw
+from astra.training.rollouts import Sampling
 from tests.training.tiny import new_chat, new_tiny
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [14]]
@@ -52,6 +53,9 @@ class Ender:
         self.model = model
         self.end = end
         self.steps = 0
+
+    def parameters(self):
+        return self.model.parameters()
 
     def __call__(self, **inputs):
         out = self.model(**inputs)

@@ -1,0 +1,88 @@
+"""What a trained model carries with its weights: where it comes from (provenance.json) and a model card (README.md).
+
+Nothing in them is of a clock or a machine, so that the same inputs give the same bytes. The code is named by a hash of
+the modules that were loaded, not by a commit: a commit that changes no line of them would else retrain what follows.
+The commit is the one whose dvc.lock holds the folder's hash: ``git log -S HASH dvc.lock``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from astra.stage import write_json
+
+PACKAGES = ("torch", "transformers", "trl", "accelerate")
+
+
+def describe(
+    folder: Path, stage: str, base: str, params: Mapping[str, Any], inputs: Iterable[str], figures: Mapping[str, Any]
+) -> None:
+    """Write provenance.json and README.md into a model's folder. ``inputs`` are files or folders, parents included."""
+    settings = {key: one.model_dump(mode="json") if isinstance(one, BaseModel) else one for key, one in params.items()}
+    origin = {
+        "stage": stage,
+        "base": base,
+        "inputs": {path: digest(Path(path)) for path in sorted(inputs)},
+        "code": code_digest(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "params": settings,
+        "weights": {path.name: digest(path) for path in sorted(folder.glob("*.safetensors"))},
+    }
+    write_json(folder / "provenance.json", origin)
+    (folder / "README.md").write_text(card(origin, figures), encoding="utf-8")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of a folder's files with their names; clocks and modes do not count."""
+    if path.is_file():
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    return hashlib.sha256("".join(f"{one.relative_to(path)} {digest(one)}\n" for one in files).encode()).hexdigest()
+
+
+def code_digest() -> str:
+    """A hash of the first-party modules that this process has loaded."""
+    loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] in ("astra", "stages")]
+    main = sys.modules.get("__main__")
+    if main is not None and (main.__spec__ is not None and main.__spec__.name.startswith("stages.")):
+        loaded.append(main)
+    files = {Path(file).resolve() for module in loaded if (file := getattr(module, "__file__", None))}
+    root = Path(__file__).resolve().parents[2]
+    named = sorted((str(file.relative_to(root)), digest(file)) for file in files if file.is_relative_to(root))
+    return hashlib.sha256("".join(f"{name} {content}\n" for name, content in named).encode()).hexdigest()
+
+
+def card(origin: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """The model card: what it is, what was measured, how to load it, what it must not be taken for."""
+    lines = [
+        "---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [tool-use, astra-pipeline]", "---",
+        "",
+        f"# Policy after `{origin['stage']}`", "",
+        f"Trained by the stage `{origin['stage']}` of the Astra Pipeline from `{origin['base']}`. "
+        "Settings, data hashes, parents and packages: `provenance.json`.", "",
+        "| measured by the stage | |", "|---|---|",
+        *(f"| {name} | {value} |" for name, value in flat(figures)), "",
+        "What it scores is not here: `metrics/eval.json` of the same commit has base, SFT and RL with intervals.", "",
+        "```python", "from transformers import AutoModelForCausalLM, AutoTokenizer", "",
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', 'model = AutoModelForCausalLM.from_pretrained("FOLDER")',
+        "```", "",
+        "It calls tools in the format of its chat template. It was not trained to be safe with tools that act.",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def flat(figures: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested figures with dotted names."""
+    found: list[tuple[str, Any]] = []
+    for name, value in figures.items():
+        found += flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
+    return found
