@@ -4,7 +4,7 @@
 that. Every decision names the rule it used. Rules:
 
 - text: Unicode NFKC, case and runs of white space ignored, everything else exact; ``007`` is not ``7``.
-- number: sign, value, scale (thousand, million, billion, %) and unit. Units are converted by a fixed table only; a
+- number: sign, value, scale (thousand, million, ``$50M``, 万, %) and unit. Units are converted by a fixed table only; a
   number without a unit fits an expected unit, since the question states it; a currency sign is ignored where no unit
   is expected. Tolerance is what the expected answer states (``decimals``), else float noise. ``1.234,5`` needs
   ``decimal_mark=","``.
@@ -21,6 +21,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from astra.records import Answer
@@ -80,9 +81,33 @@ def matches(expected: Answer, got: Any, decimal_mark: DecimalMark = ".") -> Comp
     return Comparison(folded(got) == folded(str(expected.value)), "text")
 
 
+# Marks that mean the same in another font: apostrophes, hyphens and the minus sign.
+_SAME_MARKS = str.maketrans(dict.fromkeys("‘’ʼ＇`´", "'") | dict.fromkeys("‐‑‒–—−﹣－", "-"))
+
+
 def folded(text: str) -> str:
     """Text as it is compared."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    if text.isascii():
+        return " ".join(text.lower().replace("`", "'").split())
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_SAME_MARKS).casefold().split())
+
+
+@lru_cache(maxsize=16_384)
+def words(text: str) -> str:
+    """Text as whole words are looked for in it: folded, one space where anything but letters and digits stood."""
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in folded(text)).split())
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The texts, numbers and truth values that a JSON value holds, at any depth; not the names of its fields."""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from leaves(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from leaves(one)
+    elif value is not None:
+        yield value
 
 
 def _truth(value: Any) -> bool | None:
@@ -116,7 +141,23 @@ UNITS: dict[str, tuple[str, float]] = {
     "ms": ("time", 0.001), "s": ("time", 1), "min": ("time", 60), "h": ("time", 3600), "hours": ("time", 3600),
     "%": ("percent", 1), "percent": ("percent", 1),
     "$": ("dollar", 1), "usd": ("dollar", 1), "€": ("euro", 1), "eur": ("euro", 1), "£": ("pound", 1), "¥": ("yen", 1),
+    "°c": ("temperature", 1),
 }  # fmt: skip
+# Other names of the same units, in the singular and the plural; "pounds" are of two kinds, so they are none.
+_SPELLED = {
+    "mm": "millimetre millimetres millimeter millimeters 毫米",
+    "cm": "centimetre centimetres centimeter centimeters 厘米",
+    "m": "metre metres meter meters 米", "km": "kilometre kilometres kilometer kilometers 公里 千米",
+    "in": "inch inches", "ft": "foot", "m2": "sq_m square_metre square_metres square_meter square_meters 平方米",
+    "km2": "sq._km square_kilometre square_kilometres square_kilometer square_kilometers 平方公里 平方千米",
+    "ha": "hectare hectares 公顷",
+    "mg": "milligram milligrams 毫克", "g": "gram grams 克", "kg": "kilogram kilograms 千克 公斤",
+    "t": "tonne tonnes 吨", "ms": "millisecond milliseconds 毫秒", "s": "sec secs second seconds 秒",
+    "min": "mins minute minutes 分钟", "h": "hr hrs hour 小时",
+    "%": "per_cent", "$": "dollar dollars 美元", "€": "euro euros 欧元",
+    "£": "英镑", "¥": "yen 日元", "°c": "摄氏度",
+}  # fmt: skip
+UNITS |= {name.replace("_", " "): UNITS[unit] for unit, names in _SPELLED.items() for name in names.split()}
 CURRENCY_SIGNS = "$€£¥"
 SCALES = {
     "hundred": 1e2,
@@ -128,10 +169,17 @@ SCALES = {
     "bn": 1e9,
     "trillion": 1e12,
 }
+LETTERS = {"M": 1e6, "B": 1e9}  # capitals right behind the digits: "$50M"
+COUNTED = {"万亿": 1e12, "千万": 1e7, "百万": 1e6, "亿": 1e8, "万": 1e4}  # no space stands behind them
 
 _QUANTITY = re.compile(
     r"(?P<sign>[-−+]?)\s*(?P<currency>[$€£¥]?)\s*(?P<sign2>[-−]?)(?P<digits>\d[\d.,]*)(?P<exponent>e[-+]?\d+)?"
-    r"\s*(?P<scale>" + "|".join(SCALES) + r")?\b\s*(?P<unit>[^\d\s].*)?",
+    r"(?:(?P<letter>(?-i:[MB]))\b|\s*(?P<scale>"
+    + "|".join(SCALES)
+    + r")\b|\s*(?P<counted>"
+    + "|".join(COUNTED)
+    + r"))?"
+    r"\s*(?P<unit>[^\d\s].*)?",
     re.IGNORECASE,
 )
 
@@ -145,14 +193,15 @@ class Quantity(NamedTuple):
 
 def quantity(text: str, decimal_mark: DecimalMark = ".") -> Quantity | None:
     """The quantity that a text is; None where it is anything else, or more than that."""
-    found = _QUANTITY.fullmatch(unicodedata.normalize("NFKC", text).strip())
+    found = _QUANTITY.fullmatch(unicodedata.normalize("NFKC", text).strip().replace("US$", "$"))
     if found is None:
         return None
     digits = _digits(found["digits"], decimal_mark)
     unit = (found["unit"] or found["currency"] or "").strip().casefold()
     if digits is None or (unit and unit not in UNITS) or (found["unit"] and found["currency"]):
         return None
-    value = float(digits + (found["exponent"] or "")) * SCALES.get((found["scale"] or "").casefold(), 1)
+    scale = SCALES.get((found["scale"] or "").casefold(), 1) * LETTERS.get(found["letter"] or "", 1)
+    value = float(digits + (found["exponent"] or "")) * scale * COUNTED.get(found["counted"] or "", 1)
     negative = found["sign"] in ("-", "−") or found["sign2"] in ("-", "−")
     return Quantity(-value if negative else value, unit) if math.isfinite(value) else None
 
@@ -224,6 +273,75 @@ def _moment(text: str) -> datetime.date | datetime.time | None:
                 continue
             return found.date() if forms is DATE_FORMS else found.time()
     return None
+
+
+# ---------------------------------------------------------------- answers inside other text
+
+# Scripts without spaces between words.
+_NO_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f]")
+_MENTIONED_NUMBER = re.compile(
+    r"[-−]?\s?[$€£¥]?\s?\d[\d.,]*\d(?:e[-+]?\d+)?|[-−]?\s?[$€£¥]?\s?\d(?:e[-+]?\d+)?", re.IGNORECASE
+)
+_MENTIONED_DATE = re.compile(
+    r"\d{4}[-/]\d\d?[-/]\d\d?|\d{1,2}(?:st|nd|rd|th)?\.? \w+ \d{4}|\w+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}"
+    r"|\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]m\b)?",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(r"\s?(?:" + "|".join(COUNTED) + ")")
+N_TRAILING = 2  # words behind a number that can be its scale and unit
+SHORT_CODE = 2  # letters: so short a code in capitals is looked for in capitals, since "in" and "is" are words
+
+
+def mentions(expected: Answer, text: str) -> bool:
+    """Whether a text says an answer somewhere: whole words, or a number, date or list of the same value.
+
+    Truth values are said by no text. A list is said where all its items are.
+    """
+    if is_empty(expected) or expected.kind == "boolean":
+        return False
+    if expected.kind == "list":
+        return all(mentions(item_of(one), text) for one in expected.value)
+    if expected.kind == "number":
+        return any(matches(expected, one) for one in _numbers_in(text))
+    if expected.kind == "date" and any(matches(expected, one) for one in _MENTIONED_DATE.findall(_flat(text))):
+        return True
+    return says(str(expected.value), text)
+
+
+def says(value: str, text: str) -> bool:
+    """Whether a text holds another as whole words, whatever its case; very short codes in capitals as they stand."""
+    if len(value) <= SHORT_CODE and value.isascii() and value.isupper():
+        return re.search(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", text) is not None
+    wanted = words(value)
+    if not wanted:  # nothing but marks
+        return folded(value) in folded(text)
+    if _NO_SPACES.search(wanted):
+        return wanted.replace(" ", "") in words(text).replace(" ", "")
+    return f" {wanted} " in f" {words(text)} "
+
+
+def _flat(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def _numbers_in(text: str) -> Iterator[str]:
+    """Every number in a text, bare and with what may be its scale and unit. A hyphen inside a word is no sign."""
+    text = _flat(text)
+    for found in _MENTIONED_NUMBER.finditer(text):
+        start = found.start()
+        number = found[0] if start == 0 or not text[start - 1].isalnum() else found[0].lstrip("-− ")
+        before = text[start - 1] if start else " "
+        if found[0][0].isdigit() and before.isalpha() and not _NO_SPACES.match(before):
+            continue  # the 2 of "alpha2"
+        yield number.strip()
+        rest = text[found.end() :]
+        counted = _COUNTED.match(rest)
+        if counted is not None:
+            yield number.strip() + counted[0]
+        behind = re.match(r"(\s?)(%|\S+)(?:\s(\S+))?", rest)
+        for count in range(1, N_TRAILING + 1) if behind else ():
+            trailing = " ".join(one for one in behind.groups()[1 : count + 1] if one)  # type: ignore[union-attr]
+            yield f"{number}{behind[1]}{trailing}".strip(" .,;:?!")  # type: ignore[index]
 
 
 # ---------------------------------------------------------------- final answers

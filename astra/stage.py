@@ -19,11 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from tqdm import tqdm
 
 from astra.records import Record, Reject, Unavailable
+from astra.yaml_files import YamlInvalid, read_yaml
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -141,9 +141,13 @@ def load_params(wanted: Mapping[str, type[T]], file: Path = PARAMS_FILE) -> dict
     if not file.is_file():
         raise BadParams(f"{file}: no such file. Run from the repository root, as dvc does.")
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadParams(f"{file}: not valid YAML: {error}") from None
+        tree = read_yaml(file)
+    except YamlInvalid as error:
+        raise BadParams(str(error)) from None
+    if tree is not None and not isinstance(tree, dict):
+        raise BadParams(
+            f"{file}: expected a mapping of sections, got {str(tree)[:80]!r}: the committed one shows its form"
+        )
     return {key: _section(tree, key, kind, file) for key, kind in wanted.items()}
 
 

@@ -62,7 +62,7 @@ def listed(mode: str, cursor: str | None) -> dict:
 
 
 def called(mode: str, name: str, arguments: dict) -> dict:
-    if mode == "dead_on_call":
+    if mode == "dead_on_call" or (mode == "mortal" and name == "die"):
         sys.stderr.write("harbour master fell asleep")
         sys.stderr.flush()
         os._exit(9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from astra.answers import in_text, is_empty, matches, result_value
+from astra.answers import in_text, is_empty, matches, mentions, result_value
 from astra.records import Answer
 
 
@@ -148,3 +148,37 @@ def test_a_result_object_holds_its_value():
     assert result_value({"result": 5}) == 5
     assert result_value({"result": 5, "unit": "m"}) == {"result": 5, "unit": "m"}
     assert result_value([1]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (50e6, None, "$50M"), (50e6, None, "US$50 million"), (5e9, None, "5B"), (50e6, "$", "50 million dollars"),
+        (120_000, None, "12万"), (35_000, None, "3.5 万"), (3e8, None, "3亿"), (1e12, None, "1万亿"),
+        (12, "km", "12 kilometres"), (12, "km", "12,000 meters"), (12, "km", "12km"), (12, "km", "12 公里"),
+        (3, "km2", "3 square kilometers"), (90, "min", "1.5 hours"), (12, "kg", "12 kilograms"), (12, "kg", "12 千克"),
+        (5, "€", "5 euros"), (10, "%", "10 per cent"), (21, "°C", "21 ℃"), (50, "m", "50m"),
+    ],
+)  # fmt: skip
+def test_scales_and_units_are_read_as_they_are_written_in_full_and_in_short(value, unit, text):
+    expected = Answer(kind="number", value=value, unit=unit)
+    assert matches(expected, text)
+    assert mentions(expected, f"It is {text}, they say")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (50, "m", "50M"), (50e6, None, "50 m"), (50e6, None, "50m"), (10, "lb", "10 pounds"), (10, "£", "10 pounds"),
+        (12, None, "12万"), (5e6, None, "5 millionaires"), (1e6, None, "1Mbps"), (12, "km", "12 kilograms"),
+        (3, "km2", "3 kilometres"),
+    ],
+)  # fmt: skip
+def test_another_scale_or_unit_is_not_what_was_meant(value, unit, text):
+    assert not matches(Answer(kind="number", value=value, unit=unit), text)
+
+
+def test_a_number_between_chinese_words_is_seen_and_one_in_a_latin_word_is_not():
+    assert mentions(Answer(kind="number", value=120_000), "人口为12万人")
+    assert mentions(Answer(kind="number", value=12), "共有12个")
+    assert not mentions(Answer(kind="number", value=2), "alpha2")

@@ -414,7 +414,13 @@ def test_a_configuration_that_is_none_is_refused(tmp_path, text):
         ("time: {min_tools: 2}", "min_tools needs min_tools_reason"),
         ("time: {licens: MIT}", "time.licens: Extra inputs.*Known keys: title"),
         ("- time", "expected a mapping"),
-        ("time: {", "not YAML"),
+        ("time: {", r"live.notes.yaml:1:\d+: not valid YAML"),
+        ("", "an empty file"),
+        ("time: {domain: 2026-13-45}\ntime: {}", "live.notes.yaml:2:1: .*'time' stands twice"),
+        ("time: {min_tools: 2026-13-45, min_tools_reason: x}", r"time.min_tools: .*got '2026-13-45'"),
+        ("time: !!set {a}", "live.notes.yaml:1:7: .*constructor"),
+        ("time: &t {domain: *t}", "an anchor contains itself"),
+        ("time:\n\tdomain: x", "live.notes.yaml:2:1: not valid YAML"),
     ],
 )
 def test_wrong_notes_are_named_by_file_and_key(tmp_path, text, says):

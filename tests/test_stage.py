@@ -129,6 +129,43 @@ def test_a_params_file_that_cannot_serve_says_why(workspace, text, says):
     assert says in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("seed: 2026-13-45\ndemo: {rate: 1, count: 1}", "seed: expected int, got '2026-13-45'"),
+        ("seed: 2026-01-05\ndemo: {rate: 1, count: 1}", "seed: expected int, got '2026-01-05'"),
+        ("seed: 1\ndemo: !!set {a, b}", "params.yaml:2:7: not valid YAML: could not determine a constructor"),
+        ("seed: 1\ndemo: !!python/name:os.system x", "params.yaml:2:7: not valid YAML"),
+        ("seed: !!int x\n", "params.yaml:1:7: not valid YAML: int: invalid literal"),
+        ("seed: !!timestamp x\n", "params.yaml:1:7: not valid YAML"),
+        ("seed: !!binary x\n", "params.yaml:1:7: not valid YAML"),
+        ("seed: 1\nseed: 2\n", "params.yaml:2:1: not valid YAML: the key 'seed' stands twice in one mapping (got 'seed: 2')"),
+        ("seed: 1\ndemo: {rate: 1, rate: 0.5}", "the key 'rate' stands twice"),
+        ("seed: 1\ndemo:\n\trate: 1", "params.yaml:3:1: not valid YAML"),
+        ("seed: 1\ndemo: &loop {rate: *loop}", "an anchor contains itself"),
+        ("seed: 1\ndemo: &loop [*loop]", "an anchor contains itself"),
+        ("seed: 1\n? [a, b]\n: 2", "a key must be a text"),
+        ("- seed", "expected a mapping of sections, got"),
+        ("seed", "expected a mapping of sections, got 'seed'"),
+        ("a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+         "d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]", "too many values"),
+        ("seed: " + "[" * 3000, "not valid YAML"),
+    ],
+)  # fmt: skip
+def test_yaml_that_readers_would_disagree_about_is_named_by_file_line_and_value(workspace, text, says):
+    (workspace / "params.yaml").write_text(text)
+    with pytest.raises(BadParams) as error:
+        load_params(CONTRACT.params)
+    assert says in str(error.value)
+    assert str(error.value).startswith("params.yaml")
+
+
+def test_a_byte_order_mark_and_shared_anchors_are_fine(workspace):
+    text = "\ufeffseed: 3\nshared: &shared {rate: 0.5}\ndemo: {<<: *shared, count: 2}\n"
+    (workspace / "params.yaml").write_text(text, encoding="utf-8")
+    assert load_params(CONTRACT.params)["demo"].rate == 0.5
+
+
 def test_a_number_that_dvc_writes_without_a_point_is_still_a_number(workspace):
     (workspace / "params.yaml").write_text("seed: 1\ndemo: {rate: 1e-05, count: 2}\n")
     assert load_params(CONTRACT.params)["demo"].rate == 1e-05

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from astra.live.errors import LiveConfigInvalid
 from astra.records import Section
+from astra.yaml_files import YamlInvalid, read_yaml
 
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -147,7 +147,7 @@ def read_config(path: Path | str) -> dict[str, LiveConfig]:
     """The servers of a ``mcpServers`` file, by name. Raises LiveConfigInvalid on the first that is wrong."""
     path = Path(path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise LiveConfigInvalid(f"{path}: {error}") from None
     servers = document.get("mcpServers") if isinstance(document, dict) else None
@@ -189,11 +189,14 @@ def read_notes(document: Path | str) -> dict[str, Notes]:
     if not path.is_file():
         return {}
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LiveConfigInvalid(f"{path}: not YAML: {error}") from None
+        tree = read_yaml(path)
+    except YamlInvalid as error:
+        raise LiveConfigInvalid(str(error)) from None
+    except OSError as error:
+        raise LiveConfigInvalid(f"{path}: {error.strerror}: make it readable") from None
     if not isinstance(tree, dict):
-        raise LiveConfigInvalid(f"{path}: expected a mapping of server names to notes")
+        got = "an empty file" if tree is None else repr(tree)[:80]
+        raise LiveConfigInvalid(f"{path}: expected a mapping of server names to notes, got {got}: fill or remove it")
     found = {}
     for name, entry in tree.items():
         try:

@@ -50,3 +50,18 @@ class Unavailable(Exception):
 
     The message names what is missing, what was seen last and how to continue. Never a score, never a tool result.
     """
+
+
+class Refused(Exception):
+    """One record or request did not work out: it becomes a reject and the rest goes on.
+
+    ``reason`` is short, stable and counted; ``detail`` says what was met.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)  # both, so that another process can be told
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"

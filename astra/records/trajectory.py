@@ -41,7 +41,10 @@ class Trajectory(Record):
 class Evidence(Record):
     """What a rule found at a message, or at one of its calls, without a judge; see ``astra.evidence``."""
 
-    kind: Literal["invented", "guessed", "unsourced", "repeated", "asked_again", "failed_before", "unsupported"]
+    kind: Literal[
+        "invented", "guessed", "unsourced", "repeated", "asked_again", "failed_before", "unsupported", "unheeded",
+        "unfinished",
+    ]  # fmt: skip
     message: int = Field(ge=0, description="Place in the trajectory's messages.")
     call: int | None = Field(default=None, ge=0, description="Which of the message's calls; none for what it says.")
     detail: str

@@ -10,7 +10,10 @@ from astra.sandbox.types import Job, Result
 from astra.sandbox.worker import Conditions, Worker
 
 # Two settings of everything that a tool's answer must not depend on; the second is about eleven years later.
-CONDITIONS = (Conditions(), Conditions(hash_seed=4_242, random_seed=97, clock_s=350_000_000))
+CONDITIONS = (
+    Conditions(),
+    Conditions(hash_seed=4_242, random_seed=97, clock_s=350_000_000, time_zone="<+0545>-5:45", locale="de_DE.UTF-8"),
+)
 
 
 class Pool:

@@ -381,7 +381,8 @@ def run_child(
 ) -> NoReturn:
     """Make the calls of a request in this process, which ends with it. ``namespace`` None: run the code first."""
     # Bound before the code can replace them in their modules.
-    leave, write, pack, stdout, encode, count = os._exit, os.write, struct.pack, sys.stdout, ENCODE, _thread._count
+    leave, write, pack, encode, count = os._exit, os.write, struct.pack, ENCODE, _thread._count
+    streams = sys.stdout, sys.stderr
     try:
         os.dup2(server.null, 0)
         os.dup2(pipes.printed, 1)
@@ -400,8 +401,9 @@ def run_child(
             shift_clock(request["clock_s"])
         started = note_processes()
         answer = {"outcomes": outcomes(request, namespace), "threads": count(), "processes": started}
-        with contextlib.suppress(BaseException):
-            stdout.flush()
+        for stream in streams:
+            with contextlib.suppress(BaseException):
+                stream.flush()
         try:
             frame = encode(answer).encode()
         except MemoryError:

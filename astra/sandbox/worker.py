@@ -32,6 +32,8 @@ class Conditions:
     hash_seed: int = 0
     random_seed: int = 0
     clock_s: int = 0  # added to the time
+    time_zone: str = "UTC"
+    locale: str = "C.UTF-8"  # need not be there: a tool that asks for it then fails, which is another answer too
 
 
 class Worker:
@@ -46,7 +48,12 @@ class Worker:
         self.ready: dict[str, Any] = {}  # what the server said of itself when it started
         self.link: Link | None = None
         self._start = start
-        self._environment = {"PYTHONHASHSEED": str(conditions.hash_seed), "PYTHONUTF8": "1", "TZ": "UTC"}
+        self._environment = {
+            "PYTHONHASHSEED": str(conditions.hash_seed),
+            "PYTHONUTF8": "1",
+            "TZ": conditions.time_zone,
+            "LC_ALL": conditions.locale,
+        }
         self._conditions = conditions
         self._requests = 0
 
