@@ -1,5 +1,6 @@
 # make repro   set up, then run the whole pipeline on the built-in default
 # make test    the test suite that CI runs
+# make ranks   training on two CPU ranks, under torchrun and DeepSpeed, against one process (minutes)
 # make check   the pre-commit set: ruff (lint, format) and mypy (strict)
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
 
-.PHONY: setup repro test check schemas clean
+.PHONY: setup repro test ranks check schemas clean
 
 setup: $(VENV)/.installed
 
@@ -25,6 +26,10 @@ repro: setup
 
 test: setup
 	pytest
+
+# DeepSpeed's CPU operator is compiled once, which takes a minute or two
+ranks: setup
+	pytest -m slow tests/training/test_launch.py tests/training/test_launched.py tests/training/test_rl_ranks.py
 
 check: setup
 	pre-commit run --all-files --show-diff-on-failure
