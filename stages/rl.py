@@ -6,6 +6,9 @@ Every update takes groups of rollouts whose rewards differ (adaptive batch filli
 similarity bands are mixed in anew each time an arena comes up; tool code runs in the sandbox. ``models/control`` is the
 control that the comparison needs: SFT continued on its own rows for the compute that RL used.
 
+With ``rl.curriculum.mode`` difficulty, arenas that the policy passes sometimes come first and more often
+(astra/training/curriculum.py); the file of pass rates is then one more input, and part of what decides the run.
+
 A run that was killed goes on from its last checkpoint, which lies in the project's cache and holds the filler too
 (astra/training/checkpoints.py). An episode in which the machinery failed is a reject, and no reward.
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -31,19 +34,33 @@ from pydantic import Field
 from astra.chat import Chat, Encoded
 from astra.decontamination.report import read_report
 from astra.records import Arena, Difficulty, Rollout, Section, Unavailable
-from astra.rewards import REWARDS, Reward, precision, recall
+from astra.rewards import REWARDS, precision, recall
 from astra.sandbox import Sandbox, open_pool, open_sandbox
 from astra.stage import Contract, Run, StageError, load_params, read_records
 from astra.training.checkpoints import read_pickle, run_folder, write_pickle
+from astra.training.curriculum import ByDifficulty, Curriculum
+from astra.training.difficulty import check_suits, difficulty, pass_rates, read_difficulties
 from astra.training.distractors import Distractors, Mixing
 from astra.training.engines import EngineName, Serving, open_engine
-from astra.training.episodes import Case, Episode, Limits, SharedSandbox, absent_of, play_cases
-from astra.training.filling import Fill, Filler, Filling, FillingExhausted, Play, Scored, has_spread, rewards_of
+from astra.training.episodes import Case, Limits, SharedSandbox, play_cases
+from astra.training.filling import (
+    Fill,
+    Filler,
+    Filling,
+    FillingExhausted,
+    Play,
+    Scored,
+    has_spread,
+    passed,
+    rewards_of,
+    score,
+)
 from astra.training.imitation import Checkpoints, LossInvalid, Schedule
 from astra.training.launch import Launcher, LaunchFailed, is_main, launched
 from astra.training.lesson import Lesson, teach
 from astra.training.reinforcement import GAP, Player, Practice, Reinforcing, reinforce
 from astra.training.rollouts import Engine, Sampling
+from astra.training.stream import Stream
 from astra.training.weights import save_trained
 
 
@@ -54,6 +71,7 @@ class Params(Section):
     sandboxes: int = Field(ge=1, description="Sandboxes that run tools side by side; 1 with engine hf on two cores.")
     limits: Limits
     distractors: Mixing
+    curriculum: Curriculum
     filling: Filling
     grpo: Reinforcing
     rollouts_every: int = Field(ge=1, description="Updates between those whose rollouts are kept.")
@@ -80,43 +98,6 @@ CONTRACT = Contract(
 
 SAVING = Checkpoints(every=50, keep=2, heldout=0.0)  # of the control, for a killed stage
 FORWARD, UPDATE = 2, 6  # floating point operations a parameter and token: a forward pass, a forward and a backward
-
-
-class Stream:
-    """Arenas in shuffled rounds without end, each time with other distractors and another order of tools."""
-
-    def __init__(self, arenas: Sequence[Arena], distractors: Distractors, seed: int) -> None:
-        self.arenas = list(arenas)
-        self.distractors = distractors
-        self.seed = seed
-        self.drawn = 0
-
-    def __next__(self) -> Case:
-        turn, place = divmod(self.drawn, len(self.arenas))
-        if place == 0 or not hasattr(self, "_order"):
-            rng = random.Random(f"{self.seed}:stream:{turn}")
-            self._order = rng.sample(self.arenas, len(self.arenas))
-        arena = self._order[place]
-        self.drawn += 1
-        tools = [*arena.tools, *self.distractors.draw(arena.tools, f"{arena.id}:{turn}", absent_of(arena))]
-        random.Random(f"{self.seed}:tools:{arena.id}:{turn}").shuffle(tools)
-        return Case(arena, tuple(tools))
-
-    def state(self) -> object:
-        return {"drawn": self.drawn, "distractors": dict(self.distractors.drawn)}
-
-    def restore(self, state: Any) -> None:
-        self.drawn = state["drawn"]
-        self.distractors.drawn.clear()
-        self.distractors.drawn.update(state["distractors"])
-        self.__dict__.pop("_order", None)
-
-
-def score(episode: Episode, reward: Reward) -> Scored:
-    """The episode with its reward; none where the machinery failed."""
-    if episode.failed:
-        return Scored(episode, None)
-    return Scored(episode, reward(*episode.tally))
 
 
 def to_rollout(one: Scored, update: int, sample: int) -> Rollout:
@@ -201,9 +182,11 @@ def practise(folder: Path) -> None:
     engine = open_engine(params.engine, params.vllm, Path(CONTRACT.reads["model"]), chat)
     arenas = usable(read_report(Path(CONTRACT.reads["decontamination"])))
     distractors = Distractors([tool for arena in arenas for tool in arena.tools], params.distractors, seed)
-    filler = Filler(Stream(arenas, distractors, seed), params.grpo.groups, params.grpo.group, params.filling)
+    stream = open_stream(params.curriculum, arenas, distractors, seed)
+    filler = Filler(stream, params.grpo.groups, params.grpo.group, params.filling)
     with sandboxes(params.sandboxes) as sandbox:
-        player = Player(filler, playing(params, engine, chat, sandbox, seed), noting(params, folder), Practice())
+        note = heeding(noting(params, folder), stream)
+        player = Player(filler, playing(params, engine, chat, sandbox, seed), note, Practice())
         trainer = reinforce(
             Path(CONTRACT.reads["model"]),
             engine,
@@ -219,6 +202,13 @@ def practise(folder: Path) -> None:
     if is_main():
         chat.save(folder / "model")
         write_pickle(folder / NOTES, Notes(player.practice, dict(sorted(distractors.drawn.items()))))
+
+
+def open_stream(how: Curriculum, arenas: Sequence[Arena], distractors: Distractors, seed: int) -> Stream:
+    """The prompt stream that params ask for; ``rates_file`` has seen that the file suits."""
+    if how.mode == "none":
+        return Stream(arenas, distractors, seed)
+    return ByDifficulty(arenas, distractors, seed, pass_rates(read_difficulties(how)))
 
 
 def usable(report: Any) -> list[Arena]:
@@ -266,28 +256,26 @@ def noting(params: Params, folder: Path) -> Any:
             write_pickle(folder / KEPT.format(fill.update), fill.episodes)
         fill.sampled_tokens = sum(len(one.episode.prompt) + len(one.episode.played.ids) for one in fill.episodes)
         groups = [fill.episodes[at : at + params.grpo.group] for at in range(0, len(fill.episodes), params.grpo.group)]
-        fill.passed = [passes(group) for group in groups if rewards_of(group)]
+        fill.passed = [one for group in groups if (one := passed(group)) is not None]
         return curve_row(fill, params.grpo.group)
 
     return note
 
 
-def passes(group: Sequence[Scored]) -> tuple[str, int, int, float]:
-    """A group's arena, its rewards, how many of its episodes did all that was required, and its mean reward."""
-    scored = [one for one in group if one.reward is not None]
-    done = sum(one.episode.tally.solved == one.episode.tally.n_required for one in scored)
-    return scored[0].episode.case.arena.id, len(scored), done, fmean(rewards_of(scored))
+def heeding(note: Callable[[Fill], dict[str, float]], stream: Stream) -> Callable[[Fill], dict[str, float]]:
+    """``note``, and the stream learns what became of the update's groups."""
+
+    def heed(fill: Fill) -> dict[str, float]:
+        row = note(fill)
+        stream.learn(fill.passed)
+        return row
+
+    return heed
 
 
 def difficulties(practice: Practice) -> list[Difficulty]:
     """How hard each arena that came up was for the policy of that moment, one record a group, in order."""
-    return [
-        Difficulty(
-            arena_id=arena, update=fill.update, n=n, n_passed=done, pass_rate=round(done / n, 4), reward=round(mean, 4)
-        )
-        for fill in practice.fills
-        for arena, n, done, mean in fill.passed
-    ]
+    return [difficulty(one, fill.update) for fill in practice.fills for one in fill.passed]
 
 
 def kept_rollouts(run: Run, params: Params, folder: Path, n_updates: int) -> list[Rollout]:
@@ -356,6 +344,19 @@ def check(run: Run, params: Params) -> None:
         raise StageError(f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft")
 
 
+def rates_file(run: Run, how: Curriculum, arenas: set[str]) -> list[Path]:
+    """The file of pass rates that decides the run, if one does. Raises StageError where it does not suit."""
+    if how.mode == "none":
+        return []
+    found = read_difficulties(how)
+    check_suits(how, found, Path(CONTRACT.reads["model"]), arenas)
+    rates = pass_rates(found)
+    flat = sum(rates.get(arena) in (0, 1) for arena in arenas)
+    run.metrics["curriculum"] = {"known": len(arenas & set(rates)), "unknown": len(arenas - set(rates)), "flat": flat}
+    assert how.file is not None
+    return [Path(how.file)]
+
+
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["rl"]
@@ -369,9 +370,10 @@ def main() -> None:
         if len(training) == like_a_benchmark:
             raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
         torch.set_num_threads(run.params["policy.threads"])
+        rated = rates_file(run, params.curriculum, {arena.id for arena in training} - set(report.worst))
         decides = params.model_dump(exclude={"rollouts_every": True, "grpo": {"checkpoint_every"}})
         inputs = [Path(CONTRACT.reads[word]) for word in ("model", "arenas", "decontamination")]
-        folder = run_folder("rl", {"seed": seed, "rl": decides}, inputs)
+        folder = run_folder("rl", {"seed": seed, "rl": decides}, inputs + rated)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             if not (folder / NOTES).is_file():  # killed when only the control was missing

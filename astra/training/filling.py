@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import pstdev
-from typing import Literal, Protocol
+from statistics import fmean, pstdev
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
 from astra.records import Section, Unavailable
+from astra.rewards import Reward
 from astra.training.episodes import Case, Episode
 
 NOISE = 1e-9  # below this a spread of rewards is rounding
@@ -56,6 +57,15 @@ class Scored:
     reward: float | None
 
 
+class Passed(NamedTuple):
+    """What became of one group of rollouts that have a reward."""
+
+    arena_id: str
+    n: int
+    n_passed: int  # did all that was required, or ended honestly
+    reward: float  # mean
+
+
 @dataclass
 class Fill:
     """What it took to fill one batch."""
@@ -71,7 +81,7 @@ class Fill:
     failed: int = 0  # episodes
     waiting: int = 0
     sampled_tokens: int = 0  # prompts included
-    passed: list[tuple[str, int, int, float]] = field(default_factory=list)  # arena, rewards, passes, mean reward
+    passed: list[Passed] = field(default_factory=list)
     ages: list[int] = field(default_factory=list)
     episodes: list[Scored] = field(default_factory=list)  # all that were sampled, used or not
 
@@ -98,6 +108,22 @@ class Chosen:
 
     group: Group
     counts: bool
+
+
+def score(episode: Episode, reward: Reward) -> Scored:
+    """The episode with its reward; none where the machinery failed."""
+    if episode.failed:
+        return Scored(episode, None)
+    return Scored(episode, reward(*episode.tally))
+
+
+def passed(group: Sequence[Scored]) -> Passed | None:
+    """What became of a group; None where the machinery lost all of it."""
+    scored = [one for one in group if one.reward is not None]
+    if not scored:
+        return None
+    done = sum(one.episode.tally.solved == one.episode.tally.n_required for one in scored)
+    return Passed(scored[0].episode.case.arena.id, len(scored), done, fmean(rewards_of(scored)))
 
 
 def rewards_of(group: Sequence[Scored]) -> list[float]:

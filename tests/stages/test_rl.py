@@ -19,11 +19,14 @@ from astra.chat import Encoded
 from astra.environments.arena import forget
 from astra.records import Difficulty, Rollout
 from astra.sandbox import SandboxUnavailable
-from astra.stage import read_records
+from astra.stage import read_records, write_records
+from astra.training import difficulty
 from astra.training.distractors import Distractors, Mixing
 from astra.training.policy import load_policy
 from stages import rl, sft
 from tests.stages.training_run import MIXING, PARAMS, arenas, lay_out
+
+RATES = {"arena-spain": 0.5, "arena-ghana": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +181,27 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bytes(done, monkey
     assert run(folder, monkeypatch) == metrics
     assert (folder / "models/rl/model.safetensors").read_bytes() == weights["rl"]
     assert not checkpoint.parent.parent.exists()  # a run that is done leaves no checkpoints
+
+
+def test_a_measured_curriculum_decides_what_is_practised_and_learns_from_it(trained, monkeypatch, capsys):
+    lay_out(trained)
+    monkeypatch.chdir(trained)
+    file = "data/difficulty/sft.jsonl"
+    assert difficulty.main(["--rollouts", "2", "--out", file]) == 0
+    found = list(read_records(file, difficulty.PolicyDifficulty))
+    assert {one.arena_id for one in found} == {"arena-spain", "arena-ghana"}
+    assert {(one.n, one.policy) for one in found} == {(2, difficulty.policy_id(trained / "models/sft"))}
+    spain, ghana = ({"arena_id": name, "pass_rate": rate, "n_passed": int(2 * rate)} for name, rate in RATES.items())
+    write_records(file, [found[0].model_copy(update=one) for one in (spain, ghana)])
+    metrics = run(trained, monkeypatch, curriculum={"mode": "difficulty", "file": file})
+    assert metrics["curriculum"] == {"known": 2, "unknown": 0, "flat": 1}
+    played = [one.arena_id for one in read_records("data/rl/difficulty.jsonl", Difficulty)]
+    assert played == ["arena-spain"] * 4  # ghana, never passed, waits ten times as long
+    write_records(file, [one.model_copy(update={"policy": "policy-other"}) for one in found])
+    with pytest.raises(SystemExit) as stopped:
+        run(trained, monkeypatch, curriculum={"mode": "difficulty", "file": file})
+    assert stopped.value.code == 2
+    assert f"rl.curriculum.file: {file}: of policy-other" in capsys.readouterr().err
 
 
 def test_lost_episodes_are_rejects_and_no_rewards(trained, monkeypatch):

@@ -65,6 +65,7 @@ PARAMS: dict[str, Any] = {
         "sandboxes": 1,
         "limits": LIMITS,
         "distractors": MIXING,
+        "curriculum": {"mode": "none", "file": None},
         "filling": {"enabled": True, "delta": 0.0, "max_rounds": 1, "on_exhausted": "pad", "max_age": 1, "max_waiting": 8, "max_failed": 0.0},
         "grpo": {
             "updates": 2, "groups": 2, "group": 4, "micro_batch": 8, "lr": 0.0003, "warmup_steps": 0, "temperature": 1.0,
