@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from astra.chat import BUILTIN_PHRASES, Chat, ChatError, NotTrainable, build_tokenizer
 from astra.records import FunctionCall, Message, ToolCall, ToolSpec
+from tests.training.tiny import trained_spans
 
 TOOL = ToolSpec(
     name="airport_city",
@@ -95,18 +96,6 @@ def test_prompt_replies_and_results_make_the_same_ids_as_the_whole_conversation(
     assert ids == whole.ids[: len(ids)]
     assert mask == whole.mask[: len(mask)]
     assert chat.text(whole.ids[len(ids) :]) == "\n"
-
-
-def trained_spans(ids: list[int], mask: list[int]) -> list[list[int]]:
-    spans: list[list[int]] = []
-    before = 0
-    for token, flag in zip(ids, mask, strict=True):
-        if flag and not before:
-            spans.append([])
-        if flag:
-            spans[-1].append(token)
-        before = flag
-    return spans
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,13 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from astra.records import Message
 from astra.training.imitation import Schedule
 from astra.training.launch import CONFIGS, Launcher
 from astra.training.lesson import Lesson, teach
 from astra.training.policy import save_policy
 from tests.import_closure import ROOT
-from tests.training.tiny import CAPITAL, CAPITALS, new_chat, new_tiny
+from tests.training.tiny import conversations, new_chat, new_tiny
 
 SCHEDULE = Schedule(
     epochs=1, batch=4, micro_batch=2, optimiser="adamw", lr=0.003, muon_lr=0.02, weight_decay=0.01, warmup_steps=1,
@@ -27,16 +26,6 @@ ALONE = Launcher(kind="none", processes=1, nodes=1, config=None)
 
 def two(kind: str, config: str | None = None) -> Launcher:
     return Launcher(kind=kind, processes=2, nodes=1, config=config)
-
-
-def conversations(chat, count):
-    rows = []
-    for number in range(count):
-        country = list(CAPITALS)[number % 4]
-        said = " and ".join([f"What is the capital of country {country}?"] * (1 + number % 3))
-        reply = Message(role="assistant", content=f"The answer is {CAPITALS[country]}.")
-        rows += chat.encode([[Message(role="user", content=said), reply]], [[CAPITAL.spec]])
-    return rows
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 
 from astra.chat import Chat
-from astra.records import Message
 from astra.stage import StageError
 from astra.training import lesson as lessons
 from astra.training.imitation import WHOLE, Checkpoints, Schedule, last_whole
@@ -22,7 +21,7 @@ from astra.training.lesson import Lesson, name_of, teach
 from astra.training.policy import load_policy, save_policy
 from astra.training.weights import Lora, refuse_mixed_packs
 from tests.import_closure import ROOT
-from tests.training.tiny import CAPITAL, CAPITALS, new_chat, new_tiny
+from tests.training.tiny import CAPITALS, conversations, new_chat, new_tiny
 
 ALONE = Launcher(kind="none", processes=1, nodes=1, config=None)
 SCHEDULE = Schedule(
@@ -30,16 +29,6 @@ SCHEDULE = Schedule(
     decay="linear", decay_share=0.4, short_first=0.0,
 )  # fmt: skip
 OFTEN = Checkpoints(every=4, keep=2, heldout=0.0)
-
-
-def conversations(chat: Chat, count: int, answers=CAPITALS):
-    rows = []
-    for number in range(count):
-        country = list(CAPITALS)[number % 4]
-        said = " and ".join([f"What is the capital of country {country}?"] * (1 + number % 3))
-        reply = Message(role="assistant", content=f"The answer is {answers[country]}.")
-        rows += chat.encode([[Message(role="user", content=said), reply]], [[CAPITAL.spec]])
-    return rows
 
 
 @pytest.fixture

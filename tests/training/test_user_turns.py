@@ -8,7 +8,7 @@ import pytest
 
 from astra.chat import BUILTIN_PHRASES, Chat, build_tokenizer
 from astra.records import FunctionCall, Message, ToolCall
-from tests.training.tiny import CAPITAL, CURRENCY
+from tests.training.tiny import CAPITAL, CURRENCY, trained_spans
 
 
 def call(number: int, tool: str, country: str) -> ToolCall:
@@ -49,15 +49,7 @@ def chat() -> Chat:
 def trained(chat: Chat) -> list[str]:
     """The texts of the trained stretches, in order."""
     encoded = chat.encode([TALK], [[CAPITAL.spec]])[0]
-    stretches: list[list[int]] = []
-    before = 0
-    for token, mask in zip(encoded.ids, encoded.mask, strict=True):
-        if mask and not before:
-            stretches.append([])
-        if mask:
-            stretches[-1].append(token)
-        before = mask
-    return [chat.text(ids) for ids in stretches]
+    return [chat.text(ids) for ids in trained_spans(encoded.ids, encoded.mask)]
 
 
 def test_each_assistant_turn_is_trained_on_and_ends_with_its_end_token(chat: Chat) -> None:

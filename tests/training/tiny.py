@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from astra.chat import BUILTIN_PHRASES, Chat, build_tokenizer
-from astra.records import Answer, Arena, Certificate, CodeTool, Probe, Step, ToolSpec
+from astra.chat import BUILTIN_PHRASES, Chat, Encoded, build_tokenizer
+from astra.records import Answer, Arena, Certificate, CodeTool, Message, Probe, Step, ToolSpec
 from astra.sandbox import Result
 from astra.training.policy import Shape, new_policy
 
@@ -102,3 +102,25 @@ class InProcess:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def conversations(chat: Chat, count: int, answers: dict[str, str] = CAPITALS) -> list[Encoded]:
+    rows: list[Encoded] = []
+    for number in range(count):
+        country = list(CAPITALS)[number % 4]
+        said = " and ".join([f"What is the capital of country {country}?"] * (1 + number % 3))
+        reply = Message(role="assistant", content=f"The answer is {answers[country]}.")
+        rows += chat.encode([[Message(role="user", content=said), reply]], [[CAPITAL.spec]])
+    return rows
+
+
+def trained_spans(ids: list[int], mask: list[int]) -> list[list[int]]:
+    spans: list[list[int]] = []
+    before = 0
+    for token, flag in zip(ids, mask, strict=True):
+        if flag and not before:
+            spans.append([])
+        if flag:
+            spans[-1].append(token)
+        before = flag
+    return spans
