@@ -1,226 +1,292 @@
-"""Eval: the policies on arenas they have never seen, each number with n and a 95 % interval.
+"""Eval: any models on arenas and conversations they have never seen and on public benchmarks, with 95 % intervals.
 
-models/base, sft, rl, control; data/merge -> data/eval/samples.jsonl, metrics/eval.json
+models/*, data/merge, data/trajectories, data/sft, data/bench_env -> data/eval/samples.jsonl, metrics/eval.json
 
-Three held-out splits, reported apart: unseen facts and compositions (``heldout``), entities and tools that no
-training text holds; and the refusal set, held-out arenas in which a needed tool is not there. All models meet the same
-cases with the same distractors, greedily and sampled; differences are paired by case.
+Models are local weights (the pipeline's own, a folder, a hub id) or endpoints; ``eval.models`` names them. Our own
+benchmarks are the held-out arenas (unseen facts and compositions, entities, tools), the refusal set and the variants
+that cannot be done, and held-out conversations of the imitation line; those of others run their own data and checkers
+(``astra/benchmarks``). All models meet the same cases; differences are paired by case. A model's own failure is a zero
+with a note; a case that the machinery broke is no score but a reject, and too many of them stop the stage. What was
+played is kept in the cache, case by case, so that a stage that was stopped goes on where it was.
 
-Departures: the paper's public benchmarks come with a later release; its arenas are not published.
+Departures: the paper's arenas are not published; its numbers stand beside ours in the README.
 
     python -m stages.eval
 """
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from fnmatch import fnmatchcase
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import pandas as pd
-import torch
 from pydantic import Field
 
-from astra.chat import Chat
-from astra.environments import EnvironmentUnavailable
-from astra.records import Arena, Sample, Section
-from astra.rewards import f1, precision, recall
-from astra.sandbox import Sandbox, open_sandbox
-from astra.stage import Contract, Run, StageError
-from astra.training.distractors import Distractors, Mixing
-from astra.training.engines import HFEngine
-from astra.training.episodes import Case, Episode, Limits, absent_of, play_cases
-from astra.training.estimates import estimate, paired
-from astra.training.policy import load_policy
-from astra.training.rollouts import Sampling
+from astra.benchmarks.imitation import held_out
+from astra.benchmarks.journal import digest_of
+from astra.benchmarks.models import Endpoint, Local, Named, purse_of
+from astra.benchmarks.registry import BENCHMARKS
+from astra.chat import ChatError
+from astra.llm.types import Settings
+from astra.records import Arena, Reject, Section, Trajectory, Unavailable
+from astra.stage import Contract, Run, StageError, read_records, write_records
+from astra.training.arena_cases import KINDS, Benchmark, benchmarks
+from astra.training.distractors import Mixing
+from astra.training.episodes import Limits
+from astra.training.measuring import Broken, Chosen, Job, Measured, hash_of, measure, with_options
+from astra.training.scoreboard import Kind, bars, chart, collected, counted, differences, table
+from astra.wheels import unpacked
+
+ARENAS, IMITATION = "arenas", "imitation"  # beside the names of astra.benchmarks.registry
+IMITATED = Kind(("same_calls",), frozenset())
+
+
+class Slice(Section):
+    """How much of a benchmark is played."""
+
+    cases: int | None = Field(
+        default=None, ge=1, description="The first of each category, in its own order; null: all."
+    )
+    trials: int = Field(default=1, ge=1, description="Times each case is played; arenas of local models once a mode.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Null: what the model has.")
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    options: dict[str, Any] = Field(default={}, description="Of its worker, e.g. attack or path.")
 
 
 class Params(Section):
-    workers: int = Field(ge=1, description="Processes, each with one model at a time; results do not depend on it.")
-    batch: int = Field(ge=1, description="Episodes played side by side.")
-    temperature: float = Field(gt=0, description="Of the sampled mode; greedy is always measured too.")
+    workers: int = Field(ge=1, description="Processes, each with one local model; results do not depend on it.")
+    batch: int = Field(ge=1, description="Arena episodes of a local model played side by side.")
+    temperature: float = Field(gt=0, description="Of the sampled mode of arenas; greedy is always measured too.")
     limits: Limits
-    distractors: Mixing = Field(description="Tools mixed into every case, the same for all models.")
+    distractors: Mixing = Field(description="Tools mixed into every arena case, the same for all models.")
+    models: dict[str, Named] = Field(min_length=1, description="What is measured, by its name in the tables.")
+    user: Endpoint | None = Field(description="The model that plays the user, where a benchmark needs one.")
+    pairs: tuple[tuple[str, str], ...] = Field(description="Differences to report, where both are measured.")
+    benchmarks: dict[str, Slice] = Field(min_length=1, description="arenas, imitation, names or patterns of others.")
+    max_errors: float = Field(ge=0, lt=1, description="Share of a model's cases at a benchmark that may break.")
 
-
-MODELS = ("base", "sft", "rl", "control")
-PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "control"))
-SPLITS = ("heldout", "heldout_entities", "heldout_tools")
-REFUSAL = "refusal"
-VARIANTS = ("missing_tool", "missing_value")  # arenas that cannot be done: refusing, or asking, is the paid end
-COMPARED = {
-    **dict.fromkeys(SPLITS, ("f1", "answer")),
-    REFUSAL: ("refused",),
-    **{f"variant_{kind}": ("honest",) for kind in VARIANTS},
-}
-Mode = Literal["greedy", "sampled"]
 
 CONTRACT = Contract(
     name="eval",
-    reads={**{name: f"models/{name}" for name in MODELS}, "arenas": "data/merge/arenas.jsonl"},
-    writes={"samples": "data/eval/samples.jsonl"},
+    reads={
+        **{name: f"models/{name}" for name in ("base", "sft", "rl", "control")},
+        "arenas": "data/merge/arenas.jsonl",
+        "trajectories": "data/trajectories/trajectories.jsonl",
+        "rows": "data/sft/train.parquet",
+        "apart": "data/sft/heldout.parquet",
+        "rejects": "data/sft/rejects.jsonl",
+        "packages": "data/bench_env/packages",
+        "extras": "data/bench_env/extras",
+        "worker": "astra/benchmarks/worker/__main__.py",
+    },
+    writes={"samples": "data/eval/samples.jsonl", "notes": "data/eval/notes.jsonl"},
     params={"seed": int, "eval": Params, "policy.threads": int},
-    plots=("plots/eval.csv", "plots/f1.csv"),
+    plots=("plots/eval.csv", "plots/f1.csv", "plots/benchmarks.csv"),
+    settings={"llm": Settings},
 )
 
 
-class Benchmark(NamedTuple):
-    name: str
-    cases: tuple[Case, ...]
+def arena_sets(run: Run, params: Params, seed: int) -> list[Benchmark]:
+    """The arenas, where they are asked for. Raises StageError for a split without any."""
+    if ARENAS not in params.benchmarks:
+        return []
+    sets = benchmarks(run.read("arenas", Arena), params.distractors, seed, params.benchmarks[ARENAS].cases)
+    empty = [one.name for one in sets if not one.cases]
+    if empty:
+        raise StageError(f"data/merge/arenas.jsonl holds no arenas for {', '.join(empty)}; see decompose.questions")
+    return sets
 
 
-def benchmarks(arenas: Sequence[Arena], mixing: Mixing, seed: int) -> list[Benchmark]:
-    """The held-out splits and the refusal set; each case's tools are fixed here, once for all models."""
-    train = [tool for arena in arenas if arena.split == "train" for tool in arena.tools]
-    own = [tool for arena in arenas if arena.split != "train" for tool in arena.tools]
-    distractors = Distractors([*train, *own], mixing, seed)
-    found = []
-    for split in SPLITS:
-        chosen = [arena for arena in arenas if arena.split == split and arena.variant is None]
-        found.append(Benchmark(split, tuple(set_up(arena, distractors, None, seed) for arena in chosen)))
-    refusals = []
-    for arena in (one for one in arenas if one.split == "heldout" and one.variant is None):
-        missing = random.Random(f"{seed}:missing:{arena.id}").choice(arena.probes).tool
-        refusals.append(set_up(arena, distractors, missing, seed))
-    variants = [arena for arena in arenas if arena.split != "train" and arena.variant is not None]
-    honest = [
-        Benchmark(f"variant_{kind}", tuple(set_up(arena, distractors, None, seed) for arena in some))
-        for kind in VARIANTS
-        if (some := [one for one in variants if one.variant is not None and one.variant.kind == kind])
-    ]
-    return [*found, Benchmark(REFUSAL, tuple(refusals)), *honest]
+def recorded(run: Run, params: Params) -> list[Trajectory]:
+    """The conversations that sft was kept from, where they are asked for."""
+    if IMITATION not in params.benchmarks:
+        return []
+    rows = pd.read_parquet(run.path("rows"), columns=["id", "parent"])
+    apart = pd.read_parquet(run.path("apart"), columns=["id", "parent"])
+    ids, ids_apart = ({*one["id"], *one["parent"]} for one in (rows, apart))
+    return held_out(run.read("trajectories", Trajectory), ids, ids_apart, read_records(run.path("rejects"), Reject))
 
 
-def set_up(arena: Arena, distractors: Distractors, missing: str | None, seed: int) -> Case:
-    """The arena's tools, but a missing one, among its distractors, in a seeded order."""
-    tools = [tool for tool in arena.tools if tool.spec.name != missing]
-    tools += distractors.draw(arena.tools, f"eval:{arena.id}", absent_of(arena))
-    random.Random(f"{seed}:order:{arena.id}").shuffle(tools)
-    return Case(arena, tuple(tools), missing)
+def packages(run: Run, params: Params) -> list[Chosen]:
+    """The benchmarks of others that params name, each once. Raises StageError for a name that fits none."""
+    found: dict[str, Chosen] = {}
+    for pattern, how in params.benchmarks.items():
+        if pattern in (ARENAS, IMITATION):
+            continue
+        names = [name for name in BENCHMARKS if fnmatchcase(name, pattern)]
+        if not names:
+            known = ", ".join([ARENAS, IMITATION, *BENCHMARKS])
+            raise StageError(f"params.yaml: eval.benchmarks: {pattern!r} fits no benchmark; there are: {known}")
+        for name in names:
+            package = with_options(BENCHMARKS[name], how.options)
+            paths = [run.path(word) / package.environment for word in ("packages", "extras") if package.environment]
+            paths += [Path(package.options["path"])] if package.needs_path and package.options.get("path") else []
+            data = digest_of(*(one for one in paths if one.exists()))
+            found[name] = Chosen(name, package, how.cases, how.trials, how.temperature, how.top_p, data)
+    return list(found.values())
 
 
-def measures(episode: Episode) -> dict[str, float]:
-    """What is measured of one episode; a refusal case is about refusing only, a variant about its honest end."""
-    if episode.case.arena.variant is not None:
-        return {"honest": float(episode.honest), "f1": f1(*episode.tally), "calls": float(episode.n_calls)}
-    if episode.case.missing is not None:
-        return {"refused": float(episode.refused), "calls": float(episode.n_calls)}
-    tally = episode.tally
-    return {
-        "f1": f1(*tally),
-        "recall": recall(*tally),
-        "precision": precision(*tally),
-        "calls": float(episode.n_calls),
-        "answer": float(tally.answer_correct),
-        "refused": float(episode.refused),
+def plan(run: Run, params: Params, seed: int) -> Job:
+    """Everything that each of the models meets."""
+    talks = recorded(run, params)
+    chosen = packages(run, params)
+    if IMITATION in params.benchmarks:
+        how = params.benchmarks[IMITATION]
+        data = hash_of([one.model_dump_json() for one in talks])
+        chosen.insert(0, Chosen(IMITATION, None, how.cases, how.trials, how.temperature, how.top_p, data))
+    arenas = run.path("arenas")
+    return Job(
+        sets=tuple(arena_sets(run, params, seed)),
+        trials=params.benchmarks[ARENAS].trials if ARENAS in params.benchmarks else 1,
+        chosen=tuple(chosen), recorded=tuple(talks),
+        environments=unpacked(run.path("packages"), run.path("extras")),
+        user=params.user, settings=run.settings["llm"], limits=params.limits, batch=params.batch,
+        temperature=params.temperature, threads=run.params["policy.threads"], seed=seed,
+        arenas=hash_of([digest_of(arenas), params.distractors.model_dump_json()]) if arenas.is_file() else "",
+    )  # fmt: skip
+
+
+def present(models: Mapping[str, Local | Endpoint]) -> tuple[dict[str, Local | Endpoint], dict[str, str]]:
+    """The models that can be measured, and why others are not. Raises StageError for a folder that is not there."""
+    found, skipped = {}, {}
+    for label, how in models.items():
+        folder = Path(how.name)
+        if isinstance(how, Local) and (how.name.startswith(("models/", ".", "/")) or folder.is_dir()):
+            if not folder.is_dir():  # a loader would take its path for a hub id
+                raise StageError(f"eval.models.{label}: {folder}: no such folder; dvc repro {folder}, or mend the name")
+            if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+                skipped[label] = f"skipped: {folder} holds no weights"
+                continue
+        found[label] = how
+    if not found:
+        raise StageError(f"params.yaml: eval.models: none can be measured: {skipped}")
+    return found, skipped
+
+
+def play_all(run: Run, models: Mapping[str, Local | Endpoint], job: Job, workers: int) -> dict[str, Measured]:
+    """What came of every model; local ones in processes of their own. Raises Unavailable, StageError."""
+    purse = purse_of(job.settings)
+    apart = [one for one, how in models.items() if isinstance(how, Local) and workers > 1 and job.user is None]
+    played: dict[str, Measured] = {}
+    try:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:  # starts no process that has nothing to do
+            waiting = pool.map(partial(_alone, models=dict(models), job=job), apart)
+            here = (one for one in models if one not in apart)
+            played |= {label: measure(label, models[label], job, purse) for label in here}
+            played |= dict(zip(apart, run.progress(waiting, total=len(apart), unit="model"), strict=True))
+    except ChatError as error:
+        raise StageError(f"eval.models: {error}") from None
+    return {label: played[label] for label in models}
+
+
+def _alone(label: str, models: Mapping[str, Local | Endpoint], job: Job) -> Measured:
+    return measure(label, models[label], job)
+
+
+def too_many(played: Mapping[str, Measured], limit: float) -> list[str]:
+    """What to say of each model and benchmark of whose cases more than this share broke."""
+    said = []
+    for label, one in played.items():
+        broken = Counter(each.benchmark for each in one.broken)
+        whole = broken + Counter(each.benchmark for each in one.samples)
+        for benchmark, count in broken.items():
+            if count > limit * whole[benchmark]:
+                first = next(each for each in one.broken if each.benchmark == benchmark)
+                why = f"{first.reason}: {first.detail[:300]}"
+                said.append(f"{label} at {benchmark}: {count} of {whole[benchmark]} cases broke, the first by {why}")
+    return said
+
+
+def kinds_of(job: Job) -> dict[str, Kind]:
+    """How each benchmark's measures are read."""
+    kinds = {one.name: KINDS[one.name] for one in job.sets}
+    for one in job.chosen:
+        package = one.package
+        if package is None:
+            kinds[one.name] = IMITATED
+        else:
+            binary = frozenset({package.measure}) if package.binary else frozenset()
+            kinds[one.name] = Kind((package.measure,), binary, package.measure if package.binary else None)
+    return kinds
+
+
+def status_of(job: Job, played: Iterable[Measured]) -> dict[str, Any]:
+    """Benchmark -> ran or skipped and why, with version, data, form and sampling."""
+    found: dict[str, Any] = {
+        one.name: {"status": "ran", "version": "1", "data": job.arenas, "cases": len(one.cases)} for one in job.sets
     }
+    for measured in played:
+        for name, status in measured.status.items():
+            found[name] = found.get(name, {}) | status
+    return found
 
 
-def play_all(run: Run, sets: Sequence[Benchmark], params: Params, threads: int, seed: int) -> list[Sample]:
-    """The samples of all models, in the order of MODELS. Raises EnvironmentUnavailable."""
-    alone = partial(play_alone, sets=sets, params=params, threads=threads, seed=seed)
-    if params.workers == 1:
-        played = [alone(model) for model in run.progress(MODELS, total=len(MODELS), unit="model")]
-    else:
-        with ProcessPoolExecutor(params.workers, get_context("spawn")) as pool:
-            played = list(run.progress(pool.map(alone, MODELS), total=len(MODELS), unit="model"))
-    return [sample for samples in played for sample in samples]
+def write_tables(run: Run, played: Mapping[str, Measured], job: Job, params: Params) -> None:
+    """Metrics and plots."""
+    kinds = kinds_of(job)
+    values = collected(sample for one in played.values() for sample in one.samples)
+    broken = [each for one in played.values() for each in one.broken]
+    run.metrics |= {
+        "models": table(values, kinds),
+        "paired": differences(values, kinds, params.pairs),
+        "benchmarks": status_of(job, played.values()),
+        "used": {label: one.used for label, one in played.items()},
+    }
+    if job.user is not None:
+        run.metrics["user"] = {label: one.user for label, one in played.items()}
+    if broken:
+        run.metrics["errors"] = counted((one.model, one.benchmark, one.reason) for one in broken)
+    everything = bars(run.metrics["models"], Counter((one.model, one.benchmark) for one in broken))
+    for label, one in played.items():  # where the budget of a run looks for what its stages cost
+        cost = sum(part.get("cost_usd", 0.0) for part in (one.used, one.user))
+        if cost:
+            run.metrics["models"].setdefault(label, {})["cost_usd"] = round(cost, 6)
+    main = {name: kind.compared[0] for name, kind in kinds.items()}
+    arenas = everything["benchmark"].isin([one.name for one in job.sets])
+    Path(CONTRACT.plots[0]).parent.mkdir(exist_ok=True)
+    everything.to_csv(CONTRACT.plots[0], index=False)
+    chart(everything[arenas], dict.fromkeys(main, "f1")).to_csv(CONTRACT.plots[1], index=False)
+    chart(everything, {name: one for name, one in main.items() if one != "f1"}).to_csv(CONTRACT.plots[2], index=False)
 
 
-def play_alone(model: str, sets: Sequence[Benchmark], params: Params, threads: int, seed: int) -> list[Sample]:
-    """One model's samples, with a sandbox of its own."""
-    torch.set_num_threads(threads)
-    with open_sandbox() as sandbox:
-        return play(model, sets, params, sandbox, seed)
-
-
-def play(model: str, sets: Sequence[Benchmark], params: Params, sandbox: Sandbox, seed: int) -> list[Sample]:
-    """One sample per case and mode, in the order of the benchmarks."""
-    folder = CONTRACT.reads[model]
-    chat, policy = Chat.load(folder), load_policy(folder)
-    policy.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    engine = HFEngine(policy, chat.end, chat.pad)
-    samples = []
-    modes: tuple[tuple[Mode, float], ...] = (("greedy", 0.0), ("sampled", params.temperature))
-    for mode, temperature in modes:
-        for one in sets:
-            for start in range(0, len(one.cases), params.batch):
-                some = one.cases[start : start + params.batch]
-                draw = random.Random(f"{seed}:{one.name}:{mode}:{start}").getrandbits(62)
-                limits = params.limits
-                sampling = Sampling(temperature, limits.max_new_tokens, limits.max_response_tokens, draw)
-                for episode in play_cases(engine, chat, some, sampling, sandbox, limits.max_calls):
-                    if episode.failed:
-                        raise EnvironmentUnavailable(episode.played.failure)
-                    samples.append(
-                        Sample(model=model, benchmark=one.name, case=episode.case.arena.id, trial=0, mode=mode,
-                               scores=measures(episode), messages=episode.messages)
-                    )  # fmt: skip
-    return samples
-
-
-def table(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Model -> benchmark -> mode -> measure -> mean, low, high, n; and the paired differences of f1."""
-    values: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
-    for sample in samples:
-        for measure, value in sample.scores.items():
-            values[sample.model, sample.benchmark, sample.mode, measure][sample.case] = value
-    found: dict[str, Any] = {}
-    for (model, benchmark, mode, measure), by_case in values.items():
-        place = found.setdefault(model, {}).setdefault(benchmark, {}).setdefault(mode, {})
-        place[measure] = estimate(list(by_case.values()))
-    differences: dict[str, Any] = {}
-    for first, second in PAIRS:
-        for benchmark, measured in COMPARED.items():
-            for mode in ("greedy", "sampled"):
-                for measure in measured:
-                    one, other = values[first, benchmark, mode, measure], values[second, benchmark, mode, measure]
-                    if one and other:
-                        place = differences.setdefault(f"{first}-{second}", {}).setdefault(benchmark, {})
-                        place.setdefault(mode, {})[measure] = paired(one, other)
-    return {"models": found, "paired": differences}
-
-
-def bars(metrics: dict[str, Any]) -> pd.DataFrame:
-    """One row a model, benchmark, mode and measure, for dvc plots."""
-    rows = [
-        {"model": model, "benchmark": benchmark, "mode": mode, "measure": measure, **value}
-        for model, sets in metrics["models"].items()
-        for benchmark, modes in sets.items()
-        for mode, measured in modes.items()
-        for measure, value in measured.items()
+def rejected(broken: Sequence[Broken]) -> list[Reject]:
+    return [
+        Reject(id=f"{one.model}:{one.benchmark}:{one.case}:{one.trial}", reason=one.reason, detail=one.detail)
+        for one in broken
     ]
-    return pd.DataFrame(rows)
 
 
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["eval"]
-        seed = run.params["seed"]
-        run.need_folders(*MODELS)
-        arenas = run.read("arenas", Arena)
-        sets = benchmarks(arenas, params.distractors, seed)
-        empty = [one.name for one in sets if not one.cases]
-        if empty:
-            raise StageError(f"data/merge/arenas.jsonl holds no arenas for {', '.join(empty)}; see decompose.questions")
-        try:
-            samples = play_all(run, sets, params, run.params["policy.threads"], seed)
-        except EnvironmentUnavailable as error:
-            raise StageError(f"{error}. No case was scored for it; when it works again: dvc repro eval") from None
-        run.n_in = run.n_out = run.write("samples", samples)
-        metrics = table(samples)
-        run.metrics |= metrics
-        everything = bars(metrics)
-        chart = everything[everything["measure"] == "f1"]
-        chart = chart.assign(bar=chart["benchmark"] + ", " + chart["mode"] + ", " + chart["model"])
-        Path(CONTRACT.plots[0]).parent.mkdir(exist_ok=True)
-        everything.to_csv(CONTRACT.plots[0], index=False)
-        chart[["bar", "mean", "low", "high", "n"]].to_csv(CONTRACT.plots[1], index=False)
+        models, skipped = present(params.models)
+        job = plan(run, params, run.params["seed"])
+        played = play_all(run, models, job, params.workers)
+        rejects = rejected([each for one in played.values() for each in one.broken])
+        failed = too_many(played, params.max_errors)
+        if failed:
+            write_records(CONTRACT.rejects, rejects)
+            raise Unavailable(
+                "\n".join(failed) + f"\nNo score stands for them ({CONTRACT.rejects}); eval.max_errors is "
+                f"{params.max_errors}. What was played is kept; when it works again: dvc repro eval"
+            )
+        for one in rejects:
+            run.reject(one.id, one.reason, one.detail)
+        run.n_in = sum(one.n_planned for one in played.values())
+        run.n_out = run.write("samples", [sample for one in played.values() for sample in one.samples])
+        run.write("notes", [note for one in played.values() for note in one.notes])
+        write_tables(run, played, job, params)
+        run.metrics["benchmarks"] |= {f"model {label}": {"status": why} for label, why in skipped.items()}
+        for name, status in run.metrics["benchmarks"].items():
+            if status["status"] != "ran":
+                print(f"eval: {name}: {status['status']}", file=sys.stderr)
 
 
 if __name__ == "__main__":

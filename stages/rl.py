@@ -24,22 +24,23 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import torch
 from pydantic import Field
 
-from astra.chat import Chat, Encoded
+from astra.chat import Chat
 from astra.decontamination.report import read_report
-from astra.records import Arena, Difficulty, Rollout, Section, Unavailable
-from astra.rewards import REWARDS, precision, recall
+from astra.records import Arena, Rollout, Section, Unavailable
+from astra.rewards import REWARDS
 from astra.sandbox import Sandbox, open_pool, open_sandbox
 from astra.stage import Contract, Run, StageError, load_params, read_records
 from astra.training.checkpoints import read_pickle, run_folder, write_pickle
+from astra.training.control import compute_in_rows, train_control
 from astra.training.curriculum import ByDifficulty, Curriculum
-from astra.training.difficulty import check_suits, difficulty, pass_rates, read_difficulties
+from astra.training.curves import curve, curve_row, difficulties, summary, to_rollout
+from astra.training.difficulty import check_suits, pass_rates, read_difficulties
 from astra.training.distractors import Distractors, Mixing
 from astra.training.engines import EngineName, Serving, open_engine
 from astra.training.episodes import Case, Limits, SharedSandbox, play_cases
@@ -50,21 +51,21 @@ from astra.training.filling import (
     FillingExhausted,
     Play,
     Scored,
-    has_spread,
     passed,
-    rewards_of,
     score,
 )
-from astra.training.imitation import Checkpoints, LossInvalid, Schedule
+from astra.training.imitation import LossInvalid, Schedule
 from astra.training.launch import Launcher, LaunchFailed, is_main, launched
-from astra.training.lesson import Lesson, teach
-from astra.training.reinforcement import GAP, Player, Practice, Reinforcing, reinforce
+from astra.training.provenance import describe
+from astra.training.reinforcement import Player, Practice, Reinforcing, reinforce
 from astra.training.rollouts import Engine, Sampling
 from astra.training.stream import Stream
 from astra.training.weights import save_trained
 
 
 class Params(Section):
+    start: Literal["sft", "base"] = Field(description="The model that practises; base is the ablation RL only.")
+    control: bool = Field(description="Train models/control too, SFT continued for RL's compute; else it stays empty.")
     reward: str = Field(description=f"One of {', '.join(REWARDS)} (paper: f1).")
     engine: EngineName = Field(description="What samples: hf, a replica in this process, or vllm.")
     vllm: Serving
@@ -80,6 +81,7 @@ class Params(Section):
 CONTRACT = Contract(
     name="rl",
     reads={
+        "base": "models/base",
         "model": "models/sft",
         "arenas": "data/merge/arenas.jsonl",
         "rows": "data/sft/train.parquet",
@@ -95,72 +97,6 @@ CONTRACT = Contract(
     params={"seed": int, "rl": Params, "sft.schedule": Schedule, "policy.threads": int, "launcher.rl": Launcher},
     plots=("plots/rl.csv",),
 )
-
-SAVING = Checkpoints(every=50, keep=2, heldout=0.0)  # of the control, for a killed stage
-FORWARD, UPDATE = 2, 6  # floating point operations a parameter and token: a forward pass, a forward and a backward
-
-
-def to_rollout(one: Scored, update: int, sample: int) -> Rollout:
-    episode = one.episode
-    assert one.reward is not None
-    assert episode.stop != "failed"
-    tally = episode.tally
-    return Rollout(
-        arena_id=episode.case.arena.id,
-        update=update,
-        sample=sample,
-        messages=episode.messages,
-        solved=tally.solved,
-        n_required=tally.n_required,
-        n_calls=episode.n_calls,
-        reward=one.reward,
-        recall=recall(*tally),
-        precision=precision(*tally),
-        answer_correct=tally.answer_correct,
-        stop=episode.stop,
-    )
-
-
-def curve_row(fill: Fill, group: int) -> dict[str, float]:
-    """What the update sampled, for dvc plots; means are over episodes that have a reward."""
-    scored = [one for one in fill.episodes if one.reward is not None]
-    episodes = [one.episode for one in scored]
-    groups = [rewards_of(fill.episodes[start : start + group]) for start in range(0, len(fill.episodes), group)]
-    if not episodes:  # the batch was waiting already
-        return {"update": fill.update, "rounds": fill.rounds, "waiting": fill.waiting}
-    return {
-        "update": fill.update,
-        "reward": fmean(one.reward for one in scored if one.reward is not None),
-        "recall": fmean(recall(*one.tally) for one in episodes),
-        "precision": fmean(precision(*one.tally) for one in episodes),
-        "answer": fmean(one.tally.answer_correct for one in episodes),
-        "calls": fmean(one.n_calls for one in episodes),
-        "zero_variance": fmean(not has_spread(one, 0.0) for one in groups),
-        "spread": fmean(pstdev(one) for one in groups if one),
-        "truncated": fmean(one.stop == "truncated" for one in episodes),
-        "rounds": fill.rounds,
-        "waiting": fill.waiting,
-    }
-
-
-def control_rows(rows: pd.DataFrame, n_tokens: float, seed: int) -> list[Encoded]:
-    """Shuffled SFT rows up to that many tokens, going round as often as needed."""
-    found: list[Encoded] = []
-    total = 0
-    rng = random.Random(f"{seed}:control")
-    while total < n_tokens:
-        for place in rng.sample(range(len(rows)), len(rows)):
-            row = rows.iloc[place]
-            found.append(Encoded([int(token) for token in row["input_ids"]], [int(flag) for flag in row["mask"]]))
-            total += len(found[-1].ids)
-            if total >= n_tokens:
-                break
-    return found
-
-
-def compute_in_rows(n_sampled: float, n_updated: float) -> float:
-    """RL's compute as tokens of SFT: sampling is a forward pass, an update is a forward and a backward pass."""
-    return (FORWARD * n_sampled + UPDATE * n_updated) / UPDATE
 
 
 class Notes(NamedTuple):
@@ -178,8 +114,9 @@ def practise(folder: Path) -> None:
     found = load_params(CONTRACT.params)
     params, seed = found["rl"], found["seed"]
     torch.manual_seed(seed)
-    chat = Chat.load(CONTRACT.reads["model"])
-    engine = open_engine(params.engine, params.vllm, Path(CONTRACT.reads["model"]), chat)
+    start = start_of(params)
+    chat = Chat.load(start)
+    engine = open_engine(params.engine, params.vllm, start, chat)
     arenas = usable(read_report(Path(CONTRACT.reads["decontamination"])))
     distractors = Distractors([tool for arena in arenas for tool in arena.tools], params.distractors, seed)
     stream = open_stream(params.curriculum, arenas, distractors, seed)
@@ -188,7 +125,7 @@ def practise(folder: Path) -> None:
         note = heeding(noting(params, folder), stream)
         player = Player(filler, playing(params, engine, chat, sandbox, seed), note, Practice())
         trainer = reinforce(
-            Path(CONTRACT.reads["model"]),
+            start,
             engine,
             chat,
             player,
@@ -198,10 +135,15 @@ def practise(folder: Path) -> None:
             seed,
             params.vllm.max_gap,
         )
-    save_trained(trainer, folder / "model", CONTRACT.reads["model"])  # collective
+    save_trained(trainer, folder / "model", str(start))  # collective
     if is_main():
         chat.save(folder / "model")
         write_pickle(folder / NOTES, Notes(player.practice, dict(sorted(distractors.drawn.items()))))
+
+
+def start_of(params: Params) -> Path:
+    """The folder of the model that practises."""
+    return Path(CONTRACT.reads["base" if params.start == "base" else "model"])
 
 
 def open_stream(how: Curriculum, arenas: Sequence[Arena], distractors: Distractors, seed: int) -> Stream:
@@ -273,11 +215,6 @@ def heeding(note: Callable[[Fill], dict[str, float]], stream: Stream) -> Callabl
     return heed
 
 
-def difficulties(practice: Practice) -> list[Difficulty]:
-    """How hard each arena that came up was for the policy of that moment, one record a group, in order."""
-    return [difficulty(one, fill.update) for fill in practice.fills for one in fill.passed]
-
-
 def kept_rollouts(run: Run, params: Params, folder: Path, n_updates: int) -> list[Rollout]:
     """The rollouts of every so many updates; an episode that the machinery lost is a reject."""
     found = []
@@ -291,65 +228,23 @@ def kept_rollouts(run: Run, params: Params, folder: Path, n_updates: int) -> lis
     return found
 
 
-def train_control(run: Run, schedule: Schedule, n_tokens: float, seed: int) -> int:
-    """SFT continued for that many tokens; the number of rows."""
-    rows = control_rows(pd.read_parquet(run.path("rows")), n_tokens, seed)
-    once = schedule.model_copy(update={"epochs": 1.0, "short_first": 0.0})
-    lesson = Lesson(base=CONTRACT.reads["model"], schedule=once, seed=seed + 1, checkpoints=SAVING)
-    try:
-        teach(lesson, rows, [], run.params["launcher.rl"], run.path("control"), run.params["policy.threads"])
-    except (LossInvalid, LaunchFailed) as error:
-        raise StageError(f"models/control: {error}") from None
-    return len(rows)
-
-
-def curve(practice: Practice) -> list[dict[str, float]]:
-    """One row an update: what was sampled, and what TRL logged."""
-    watched = {"loss": "loss", "entropy": "entropy", "gap": GAP}
-    return [
-        {**row, **{key: log.get(name, 0.0) for key, name in watched.items() if key != "gap" or name in log}}
-        for row, log in zip(practice.rows, practice.log, strict=True)
-    ]
-
-
-def summary(rows: Sequence[dict[str, float]], practice: Practice) -> dict[str, Any]:
-    last = [row for row in rows if "reward" in row][-max(1, len(rows) // 5) :]
-    fills = practice.fills
-    return {
-        "updates": len(rows),
-        "groups_sampled": sum(fill.sampled for fill in fills),
-        "groups_without_spread": sum(fill.without_spread for fill in fills),
-        "groups_padded": sum(fill.padded for fill in fills),
-        "groups_expired": sum(fill.expired for fill in fills),
-        "groups_dropped": sum(fill.dropped for fill in fills),
-        "batches_skipped": sum(fill.skipped for fill in fills),
-        "episodes_failed": sum(fill.failed for fill in fills),
-        "mean_age": round(fmean(age for fill in fills for age in fill.ages), 4),
-        "first_reward": round(rows[0]["reward"], 4),
-        **{
-            f"last_{key}": round(fmean(row[key] for row in last), 4)
-            for key in ("reward", "recall", "precision", "calls")
-        },
-    }
-
-
 def check(run: Run, params: Params) -> None:
     """Raises StageError for what can be seen before anything is sampled."""
     if params.reward not in REWARDS:
         raise StageError(f"params.yaml: rl.reward: {params.reward!r}, rewards are: {', '.join(REWARDS)}")
     if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
         raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
-    run.need_folders("model")
+    run.need_folders("base", "model")
     if read_report(run.path("decontamination")) is None:
         raise StageError(f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft")
 
 
-def rates_file(run: Run, how: Curriculum, arenas: set[str]) -> list[Path]:
+def rates_file(run: Run, how: Curriculum, start: Path, arenas: set[str]) -> list[Path]:
     """The file of pass rates that decides the run, if one does. Raises StageError where it does not suit."""
     if how.mode == "none":
         return []
     found = read_difficulties(how)
-    check_suits(how, found, Path(CONTRACT.reads["model"]), arenas)
+    check_suits(how, found, start, arenas)
     rates = pass_rates(found)
     flat = sum(rates.get(arena) in (0, 1) for arena in arenas)
     run.metrics["curriculum"] = {"known": len(arenas & set(rates)), "unknown": len(arenas - set(rates)), "flat": flat}
@@ -357,48 +252,81 @@ def rates_file(run: Run, how: Curriculum, arenas: set[str]) -> list[Path]:
     return [Path(how.file)]
 
 
+def training_arenas(run: Run) -> set[str]:
+    """The arenas to practise in; those too like a benchmark's cases are counted. Raises StageError for none."""
+    report = read_report(run.path("decontamination"))
+    assert report is not None
+    training = {arena.id for arena in run.read("arenas", Arena) if arena.split == "train"}
+    used = training - set(report.worst)
+    run.metrics["arenas"] = {"used": len(used), "like_a_benchmark": len(training) - len(used)}
+    if not used:
+        raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
+    return used
+
+
+def trained(run: Run, params: Params, folder: Path) -> Notes:
+    """Train, going on where a killed run was. Raises StageError, and Unavailable where the machinery failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if not (folder / NOTES).is_file():  # killed when only the control was missing
+            launched(run.params["launcher.rl"], "stages.rl:practise", folder, run.params["policy.threads"])
+    except (FillingExhausted, LaunchFailed) as error:
+        raise StageError(str(error)) from None
+    except Unavailable as error:
+        more = "No reward was given for it; to go on from the last checkpoint: dvc repro rl"
+        raise type(error)(f"{error}. {more}") from None
+    if torch.distributed.is_initialized():  # by colocated vLLM, in this process
+        torch.distributed.destroy_process_group()
+    notes: Notes = read_pickle(folder / NOTES)
+    if notes.practice.rows_drifted:
+        raise StageError(
+            f"{notes.practice.rows_drifted} of {notes.practice.rows_trained} rows were trained on ids that nobody "
+            f"sampled, so the model is not kept. TRL changed them between rollout and loss: is it the pinned version?"
+        )
+    return notes
+
+
+def follow_up(run: Run, params: Params, practice: Practice, seed: int) -> int:
+    """The control's number of rows; without one its folder says why."""
+    sampled = sum(fill.sampled_tokens for fill in practice.fills)
+    if not params.control:
+        run.path("control").mkdir(parents=True, exist_ok=True)
+        (run.path("control") / "README.md").write_text("Not trained: rl.control is false.\n")
+        return 0
+    tokens = compute_in_rows(sampled, practice.updated_tokens)
+    rows, schedule = pd.read_parquet(run.path("rows")), run.params["sft.schedule"]
+    launcher, threads = run.params["launcher.rl"], run.params["policy.threads"]
+    try:
+        start = Path(CONTRACT.reads["model"])
+        return train_control(start, rows, schedule, tokens, seed, launcher, run.path("control"), threads)
+    except (LossInvalid, LaunchFailed) as error:
+        raise StageError(f"models/control: {error}") from None
+
+
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["rl"]
         seed = run.params["seed"]
         check(run, params)
-        report = read_report(run.path("decontamination"))
-        assert report is not None
-        training = [arena for arena in run.read("arenas", Arena) if arena.split == "train"]
-        like_a_benchmark = sum(arena.id in report.worst for arena in training)
-        run.metrics["arenas"] = {"used": len(training) - like_a_benchmark, "like_a_benchmark": like_a_benchmark}
-        if len(training) == like_a_benchmark:
-            raise StageError("data/merge/arenas.jsonl holds no training arenas; see data/merge/rejects.jsonl")
+        arenas = training_arenas(run)
         torch.set_num_threads(run.params["policy.threads"])
-        rated = rates_file(run, params.curriculum, {arena.id for arena in training} - set(report.worst))
-        decides = params.model_dump(exclude={"rollouts_every": True, "grpo": {"checkpoint_every"}})
-        inputs = [Path(CONTRACT.reads[word]) for word in ("model", "arenas", "decontamination")]
-        folder = run_folder("rl", {"seed": seed, "rl": decides}, inputs + rated)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            if not (folder / NOTES).is_file():  # killed when only the control was missing
-                launched(run.params["launcher.rl"], "stages.rl:practise", folder, run.params["policy.threads"])
-        except (FillingExhausted, LaunchFailed) as error:
-            raise StageError(str(error)) from None
-        except Unavailable as error:
-            more = "No reward was given for it; to go on from the last checkpoint: dvc repro rl"
-            raise type(error)(f"{error}. {more}") from None
-        if torch.distributed.is_initialized():  # by colocated vLLM, in this process
-            torch.distributed.destroy_process_group()
-        notes: Notes = read_pickle(folder / NOTES)
+        start = start_of(params)
+        rated = rates_file(run, params.curriculum, start, arenas)
+        decides = params.model_dump(exclude={"rollouts_every": True, "control": True, "grpo": {"checkpoint_every"}})
+        inputs = [start, *(run.path(word) for word in ("arenas", "decontamination")), *rated]
+        folder = run_folder("rl", {"seed": seed, "rl": decides}, inputs)
+        notes = trained(run, params, folder)
         practice = notes.practice
         shutil.copytree(folder / "model", run.path("model"), dirs_exist_ok=True)
-        run.metrics["distractors"] = notes.drawn
-        sampled = sum(fill.sampled_tokens for fill in practice.fills)
-        tokens = compute_in_rows(sampled, practice.updated_tokens)
-        run.metrics["control_rows"] = train_control(run, run.params["sft.schedule"], tokens, seed)
         rows = [{key: round(value, 6) for key, value in row.items()} for row in curve(practice)]
+        figures = summary(rows, practice)
+        run.metrics |= {"distractors": notes.drawn, "control_rows": follow_up(run, params, practice, seed)} | figures
+        describe(run.path("model"), "rl", str(start), run.params, map(str, inputs), figures)
         plot = Path(CONTRACT.plots[0])
         plot.parent.mkdir(exist_ok=True)
         pd.DataFrame(rows).to_csv(plot, index=False)
         run.n_out = run.write("rollouts", kept_rollouts(run, params, folder, len(practice.fills)))
         run.write("difficulty", difficulties(practice))
-        run.metrics |= summary(rows, practice)
         run.usage = f"{sum(fill.sampled for fill in practice.fills) * params.grpo.group} rollouts"
         shutil.rmtree(folder)
 

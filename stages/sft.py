@@ -1,6 +1,6 @@
 """SFT: the policy imitates what scored well, with the loss on what it wrote itself (paper section 3.2.5).
 
-data/trajectories, data/score, data/merge -> models/base, models/sft, data/sft/train.parquet
+data/trajectories, data/score, data/merge, data/bench_env -> models/base, models/sft, data/sft/train.parquet
 
 Rows are trajectories at or above ``min_score`` and, beside them, teacher demonstrations in training arenas.
 A row that touches held-out content, ends unfinished, is too long or has nothing to train on is a reject.
@@ -43,6 +43,7 @@ from astra.training.policy import Policy, copy_policy, new_policy, save_policy
 from astra.training.provenance import describe
 from astra.training.samples import Making, Sample, Split, drafts, fit, make
 from astra.training.weights import Lora
+from astra.wheels import unpacked
 
 
 class Demonstrations(Demonstrating):
@@ -80,6 +81,7 @@ CONTRACT = Contract(
         "trajectories": "data/trajectories/trajectories.jsonl",
         "scorecards": "data/score/scorecards.jsonl",
         "arenas": "data/merge/arenas.jsonl",
+        "benchmarks": "data/bench_env/packages",
         "launch": "launch",
     },
     writes={
@@ -108,6 +110,8 @@ def clear(
         if arena.split == "train"
     ]
     rows = [*(TrainingRow.of(one) for one in trajectories), *training]
+    if how.environments is None:
+        how = how.model_copy(update={"environments": str(unpacked(run.path("benchmarks")))})
     report = decontaminate(rows, how)
     run.metrics |= clearance(report, how, digest_of(rows))
     write_json(run.path("decontamination"), report.model_dump(mode="json"))

@@ -15,19 +15,20 @@ from astra.records.schemas import snapshots
 from astra.stage import Contract, load_params
 from tests.import_closure import ROOT, closure, direct_imports, file_of, relative
 
-STAGES = ["normalize", "graph", "chains", "tasks", "trajectories", "score",
+STAGES = ["bench_env", "normalize", "graph", "chains", "tasks", "trajectories", "score",
           "decompose", "envsynth", "merge", "sft", "rl", "eval"]  # fmt: skip
-DATA_STAGES = STAGES[:9]
+DATA_STAGES = STAGES[:10]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text())
 
 LAYERS = {
-    "records": 0, "yaml_files": 0,
+    "records": 0, "yaml_files": 0, "caches": 0,
     "stage": 1, "formats": 1, "prompts": 1, "llm": 1, "sandbox": 1, "chat": 1, "rewards": 1, "answers": 1,
     "knowledge": 1, "live": 1, "splits": 1, "tables": 1, "toolgraph": 1, "evidence": 2, "encoder": 1,
-    "wording": 1, "servers": 2, "user": 2, "knowledge_server": 2, "judge": 2, "environments": 2, "decontamination": 2,
+    "wheels": 1, "wording": 1, "servers": 2, "user": 2, "knowledge_server": 2, "judge": 2, "environments": 2,
+    "decontamination": 2,
     "agent": 3, "drafts": 3, "exports": 3, "certificate": 3, "decomposition": 3,
-    "training": 4, "show": 4, "synthesis": 4,
+    "benchmarks": 3, "lineage": 4, "report": 4, "training": 4, "show": 4, "synthesis": 4,
 }  # fmt: skip
 TORCH = {"torch", "transformers", "trl", "accelerate", "datasets", "sentence_transformers", "tokenizers"}
 
@@ -49,7 +50,7 @@ def code_deps(stage: str) -> set[str]:
     return relative(files) | ({prompts} if (ROOT / prompts).is_dir() else set())
 
 
-def test_dvc_yaml_declares_the_twelve_stages_in_data_flow_order():
+def test_dvc_yaml_declares_the_stages_in_data_flow_order():
     assert list(DVC["stages"]) == STAGES
 
 

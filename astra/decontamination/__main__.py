@@ -19,8 +19,10 @@ from astra.decontamination.report import as_json, clearance
 from astra.decontamination.settings import Decontaminating
 from astra.records import Arena, Trajectory
 from astra.stage import StageError, load_params, read_records, write_json
+from astra.wheels import unpacked
 
 KEY = "sft.decontamination"
+WHEELS = Path("data/bench_env/packages")
 
 
 def rows_of(trajectories: Path | None, arenas: Path | None) -> list[TrainingRow]:
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--report needs --trajectories or --arenas: the rows that it is about")
     try:
         how: Decontaminating = load_params({KEY: Decontaminating})[KEY]
+        if how.environments is None and WHEELS.is_dir():
+            how = how.model_copy(update={"environments": str(unpacked(WHEELS))})
         if given.fingerprints:
             how = how.model_copy(update={"fingerprints": None})
         gathered = gather(how)

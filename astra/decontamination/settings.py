@@ -25,7 +25,7 @@ class Decontaminating(Section):
     benchmarks: tuple[str, ...] = Field(min_length=1, description="What must be compared with: all that eval may run.")
     waived: tuple[str, ...] = Field(description="Benchmarks that may be missing; the metrics name them.")
     paths: dict[str, str] = Field(description="Benchmark -> its package's folder or checkout, where not importable.")
-    environments: str | None = Field(description="Folder with one environment a benchmark, as eval sets them up.")
+    environments: str | None = Field(description="Folder with one environment a benchmark; null takes data/bench_env.")
     fingerprints: str | None = Field(description="A file of fingerprints to use instead of the benchmarks themselves.")
     encoder: str = Field(description="builtin, or a sentence-transformers model.")
     thresholds: Thresholds

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from astra.caches import cache_root
 from astra.llm.types import Completion, Request
 from astra.records import KeptReply, ToolCall, Unavailable, Usage, canonical
 
@@ -39,8 +40,7 @@ class StoreUnusable(Unavailable):
 
 def store_folder() -> Path:
     """Where replies are kept."""
-    named = os.environ.get("ASTRA_CACHE")
-    return Path(named) if named else Path(os.environ.get("DVC_ROOT") or ".") / ".cache" / "llm"
+    return cache_root() if os.environ.get("ASTRA_CACHE") else cache_root() / "llm"
 
 
 class ReplyStore:

@@ -16,15 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from astra.caches import cache_root
 from astra.records import canonical
 
 OURS = "practice.pickle"
-
-
-def cache_root() -> Path:
-    """The project's cache, which outlives a stage's outputs."""
-    named = os.environ.get("ASTRA_CACHE")
-    return Path(named) if named else Path(os.environ.get("DVC_ROOT") or ".") / ".cache"
 
 
 def run_folder(stage: str, settings: Any, inputs: Iterable[Path]) -> Path:

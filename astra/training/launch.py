@@ -34,8 +34,8 @@ import torch
 import yaml
 from pydantic import Field, model_validator
 
+from astra.caches import cache_root
 from astra.records import Section
-from astra.training.checkpoints import cache_root
 
 CONFIGS = Path("launch")  # accelerate files by name; a dependency of the stages that launch
 LOG = "launch.log"

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset, disable_progress_bars
 
+from astra.caches import cache_root
 from astra.chat import Chat, Encoded
 from astra.records import Section
 from astra.training import imitation, lm_head, optimiser, weights
-from astra.training.checkpoints import cache_root
 from astra.training.imitation import Checkpoints, Regime, Schedule, as_dataset, train
 from astra.training.launch import LOG, Launcher, is_main, launched
 from astra.training.weights import Lora, merge_adapters, save_trained

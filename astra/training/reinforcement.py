@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,8 @@ class Practice:
     rows: list[dict[str, float]] = field(default_factory=list)
     log: list[dict[str, float]] = field(default_factory=list)
     updated_tokens: int = 0  # processed by forward and backward passes
+    rows_trained: int = 0  # of this rank, since it was started
+    rows_drifted: int = 0  # of them, with ids that no rollout had
     skipping: bool = False  # whether nothing of the update under way is trained on
 
     @property
@@ -137,6 +140,8 @@ def reinforce(
             raise box[0]
         start = accelerator.process_index * len(prompts)
         mine = box[0][start : start + len(prompts)]
+        sampled.clear()
+        sampled.update((*row["prompt_ids"], *row["completion_ids"]) for row in mine)
         practice.skipping = not any(any(row["env_mask"]) for row in box[0])
         practice.updated_tokens += sum(len(row["prompt_ids"]) + len(row["completion_ids"]) for row in box[0])
         return {key: [row[key] for row in mine] for key in mine[0]}
@@ -156,6 +161,8 @@ def reinforce(
     trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     if engine.corrects and not trainer.use_vllm:
         _correct(trainer)
+    sampled: set[tuple[int, ...]] = set()
+    _compare_ids(trainer, practice, sampled)
     score_labelled_positions(trainer.model, how.temperature)
     trainer.train(resume_from_checkpoint=_go_on(folder, player, trainer.accelerator))
     practice.log = [dict(one) for one in trainer.state.log_history if "loss" in one]
@@ -244,6 +251,22 @@ def _go_on(folder: Path, player: Player, accelerator: Any) -> str | None:
     player.filler.restore(ours["filler"])
     player.practice.restore(ours["practice"])
     return str(checkpoint)
+
+
+def _compare_ids(trainer: Any, practice: Practice, sampled: set[tuple[int, ...]]) -> None:
+    """Have every row that enters the loss looked up among the ids as sampled, which the log-probabilities belong to."""
+    compute = trainer.compute_loss
+
+    @wraps(compute)
+    def checked(model: Any, inputs: Any, *rest: Any, **more: Any) -> Any:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        real = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1).bool()
+        rows = [tuple(row[mask].tolist()) for row, mask in zip(ids, real, strict=True)]
+        practice.rows_trained += len(rows)
+        practice.rows_drifted += sum(row not in sampled for row in rows)
+        return compute(model, inputs, *rest, **more)
+
+    trainer.compute_loss = checked
 
 
 def _correct(trainer: Any) -> None:

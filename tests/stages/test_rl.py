@@ -21,6 +21,7 @@ from astra.records import Difficulty, Rollout
 from astra.sandbox import SandboxUnavailable
 from astra.stage import read_records, write_records
 from astra.training import difficulty
+from astra.training.control import control_rows
 from astra.training.distractors import Distractors, Mixing
 from astra.training.policy import load_policy
 from stages import rl, sft
@@ -130,7 +131,7 @@ def test_the_stream_goes_round_all_arenas_with_other_tools_each_time():
 
 def test_the_control_sees_as_many_tokens_as_rl_cost():
     rows = pd.DataFrame([{"input_ids": [1] * 10, "mask": [0] * 5 + [1] * 5}] * 3)
-    found = rl.control_rows(rows, 45, 0)
+    found = control_rows(rows, 45, 0)
     assert len(found) == 5  # the first multiple of 10 that reaches 45
     assert found[0] == Encoded([1] * 10, [0] * 5 + [1] * 5)
 
