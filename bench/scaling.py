@@ -192,7 +192,10 @@ def measure(base: str, tokens: int, updates: int) -> dict[str, float | int | str
     )  # fmt: skip
     gpu = torch.cuda.is_available()
     ranks = world_size() // sequence_parallel()
-    ids = [(place * 7919) % (len(chat.tokenizer) - 1) for place in range(tokens)]
+    # never the padding token: its embedding is zero, and at the first position a norm of zero in every layer multiplies
+    # the gradient a thousandfold each, to infinity
+    words = [one for one in range(len(chat.tokenizer)) if one != chat.tokenizer.pad_token_id]
+    ids = [words[(place * 7919) % len(words)] for place in range(tokens)]
     rows = [Encoded(ids, [place % 4 == 1 for place in range(tokens)])] * (ranks * updates)  # type: ignore[list-item]
     schedule = imitation.Schedule(
         epochs=1, batch=ranks, micro_batch=1, optimiser="adamw", lr=1e-5, muon_lr=0.02, weight_decay=0.0,

@@ -33,6 +33,7 @@ from astra.benchmarks.imitation import held_out
 from astra.benchmarks.journal import digest_of
 from astra.benchmarks.models import Endpoint, Local, Named, purse_of
 from astra.benchmarks.registry import BENCHMARKS
+from astra.benchmarks.registry import Benchmark as Package
 from astra.chat import ChatError
 from astra.llm.types import Settings
 from astra.records import Arena, Reject, Section, Trajectory, Unavailable
@@ -52,12 +53,13 @@ class Slice(Section):
     """How much of a benchmark is played."""
 
     cases: int | None = Field(
-        default=None, ge=1, description="The first of each category, in its own order; null: all."
+        default=None, ge=1, description="Evenly spread over its own order; of arenas the first. Null: all."
     )
     trials: int = Field(default=1, ge=1, description="Times each case is played; arenas of local models once a mode.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="Null: what the model has.")
     top_p: float | None = Field(default=None, gt=0, le=1)
     options: dict[str, Any] = Field(default={}, description="Of its worker, e.g. attack or path.")
+    models: tuple[str, ...] | None = Field(default=None, description="Which of eval.models play it; null: all.")
 
 
 class Params(Section):
@@ -114,6 +116,14 @@ def recorded(run: Run, params: Params) -> list[Trajectory]:
     return held_out(run.read("trajectories", Trajectory), ids, ids_apart, read_records(run.path("rejects"), Reject))
 
 
+def check_names(params: Params) -> None:
+    """Raises StageError where a benchmark is for a model that is not measured."""
+    for name, how in params.benchmarks.items():
+        if unknown := sorted(set(how.models or ()) - params.models.keys()):
+            known = ", ".join(params.models)
+            raise StageError(f"params.yaml: eval.benchmarks.{name}.models: no {unknown}; eval.models has: {known}")
+
+
 def packages(run: Run, params: Params) -> list[Chosen]:
     """The benchmarks of others that params name, each once. Raises StageError for a name that fits none."""
     found: dict[str, Chosen] = {}
@@ -127,10 +137,14 @@ def packages(run: Run, params: Params) -> list[Chosen]:
         for name in names:
             package = with_options(BENCHMARKS[name], how.options)
             paths = [run.path(word) / package.environment for word in ("packages", "extras") if package.environment]
-            paths += [Path(package.options["path"])] if package.needs_path and package.options.get("path") else []
+            paths += [Path(how.options["path"])] if how.options.get("path") else []
             data = digest_of(*(one for one in paths if one.exists()))
-            found[name] = Chosen(name, package, how.cases, how.trials, how.temperature, how.top_p, data)
+            found[name] = _chosen(name, package, how, data)
     return list(found.values())
+
+
+def _chosen(name: str, package: Package | None, how: Slice, data: str) -> Chosen:
+    return Chosen(name, package, how.cases, how.trials, how.temperature, how.top_p, how.models, data)
 
 
 def plan(run: Run, params: Params, seed: int) -> Job:
@@ -138,13 +152,13 @@ def plan(run: Run, params: Params, seed: int) -> Job:
     talks = recorded(run, params)
     chosen = packages(run, params)
     if IMITATION in params.benchmarks:
-        how = params.benchmarks[IMITATION]
         data = hash_of([one.model_dump_json() for one in talks])
-        chosen.insert(0, Chosen(IMITATION, None, how.cases, how.trials, how.temperature, how.top_p, data))
+        chosen.insert(0, _chosen(IMITATION, None, params.benchmarks[IMITATION], data))
     arenas = run.path("arenas")
     return Job(
         sets=tuple(arena_sets(run, params, seed)),
         trials=params.benchmarks[ARENAS].trials if ARENAS in params.benchmarks else 1,
+        players=params.benchmarks[ARENAS].models if ARENAS in params.benchmarks else None,
         chosen=tuple(chosen), recorded=tuple(talks),
         environments=unpacked(run.path("packages"), run.path("extras")),
         user=params.user, settings=run.settings["llm"], limits=params.limits, batch=params.batch,
@@ -266,6 +280,7 @@ def rejected(broken: Sequence[Broken]) -> list[Reject]:
 def main() -> None:
     with Run(CONTRACT) as run:
         params: Params = run.params["eval"]
+        check_names(params)
         models, skipped = present(params.models)
         job = plan(run, params, run.params["seed"])
         played = play_all(run, models, job, params.workers)

@@ -19,7 +19,7 @@ def stage_text(name: str) -> str:
     outs = [path for path in (*one.writes.values(), one.replies, one.rejects) if path is not None]
     lines = [f"  {name}:", f"    desc: {DVC['stages'][name]['desc']}", f"    cmd: python -m stages.{name}"]
     for key, entries in (("deps", deps), ("params", list(one.params)), ("outs", outs)):
-        lines += [f"    {key}:", *(f"      - {entry}" for entry in entries)]
+        lines += [f"    {key}:", *(f"      - {entry}" for entry in entries)] if entries else []
     for plot in one.plots:
         lines += [f"      - {plot}:", "          cache: false"]
     lines += ["    metrics:", f"      - {one.metrics}:", "          cache: false", ""]

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.import_closure import ROOT
-from tests.test_dvc import environment
+from tests.small_run import environment
 from tests.test_pipeline import DVC, PARAMS, STAGES
 
 IGNORED = {"size", "nfiles"}  # of these DVC's run cache takes no notice

@@ -27,7 +27,7 @@ import yaml
 from astra.llm.store import read_reply
 from tests.import_closure import ROOT
 from tests.openai_server import FAULTS, Entry, Serving, answers
-from tests.test_dvc import copy_repository, environment
+from tests.small_run import copy_repository, environment
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -31,6 +31,10 @@ SCHEDULE = {
 }  # fmt: skip
 PARAMS: dict[str, Any] = {
     "seed": 3,
+    "llm": {
+        "concurrency": 4, "attempts": 2, "timeout_s": 20, "deadline_s": 40, "max_wait_s": 0.05,
+        "budget": {"stage_usd": None, "run_usd": None}, "prices": {},
+    },
     "policy": {"model": "builtin", "threads": 1, "shape": SHAPE.model_dump()},
     "launcher": {
         "sft": {"kind": "none", "processes": 1, "nodes": 1, "config": None},
@@ -73,7 +77,17 @@ PARAMS: dict[str, Any] = {
         },
         "rollouts_every": 1,
     },
-    "eval": {"workers": 1, "batch": 8, "temperature": 1.0, "limits": LIMITS, "distractors": MIXING},
+    "eval": {
+        "workers": 1, "batch": 8, "temperature": 1.0, "limits": LIMITS, "distractors": MIXING,
+        "models": {
+            name: {"transport": "local", "name": f"models/{name}", "max_tokens": 16, "context": 4096}
+            for name in ("base", "sft", "rl", "control")
+        },
+        "user": None,
+        "pairs": [["sft", "base"], ["rl", "sft"], ["rl", "control"]],
+        "benchmarks": {"arenas": {}},
+        "max_errors": 0.0,
+    },
 }  # fmt: skip
 DISTRACTING = ("Spain", "Ghana")
 
