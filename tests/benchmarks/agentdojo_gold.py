@@ -14,8 +14,8 @@ from typing import Any
 from astra.benchmarks.worker.agentdojo import SUITES, imported
 
 
-def solution(suite: Any, task: Any) -> dict[str, Any]:
-    environment = suite.load_and_inject_default_environment({})
+def solution(environment: Any, task: Any) -> dict[str, Any]:
+    environment = environment.model_copy(deep=True)
     if hasattr(task, "init_environment"):
         environment = task.init_environment(environment)
     told = [(one.function, dict(one.args)) for one in task.ground_truth(environment)]
@@ -26,8 +26,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     sys.path.insert(0, str(folder))
     suites = imported(folder).suites
+    environments = {name: suites[name].load_and_inject_default_environment({}) for name in SUITES}
     found = {
-        f"{name}/{task.ID}": solution(suites[name], task)
+        f"{name}/{task.ID}": solution(environments[name], task)
         for name in SUITES
         for task in (*suites[name].user_tasks.values(), *suites[name].injection_tasks.values())
     }
