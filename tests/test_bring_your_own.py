@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from astra.lineage.ancestors import Ancestors
 from astra.lineage.descendants import Descendants
@@ -35,6 +36,9 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy whose documents are the example's alone; its tables stand beside those that are there."""
     folder = tmp_path_factory.mktemp("brought")
     copy_repository(folder, merged(SMALL, FEWER))
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["chains"]["budget_of"] = params["tasks"]["per_server_of"] = {}  # of a server that is taken away here
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     for path in (folder / "data/raw/tools").iterdir():
         path.unlink()
     for kind in ("tools", "knowledge"):

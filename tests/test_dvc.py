@@ -94,7 +94,7 @@ def test_a_changed_parameter_would_rerun_its_stage_and_what_follows_and_nothing_
 def test_an_experiment_reruns_two_stages_and_can_be_compared(changed):
     # fewer updates too: at this size a policy may earn nothing under either reward, and equal bytes stop the ripple
     output = run(changed, "dvc", "exp", "run", "-n", "recall", "-S", "rl.reward=recall", "-S", "rl.grpo.updates=1")
-    assert sorted(ran(output)) == ["eval", "rl"]
+    assert sorted(ran(output)) == ["eval", "report", "rl"]
     assert "recall" in run(changed, "dvc", "exp", "show", "--md", "--only-changed", "--drop", ".*\\.py|data/.*")
     assert "rl.reward" in run(changed, "dvc", "params", "diff")
     assert "metrics/rl.json" in run(changed, "dvc", "metrics", "diff", "--md")

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -160,12 +159,12 @@ class Files:
     def _rows_of(self, path: str) -> Iterator[RowPlace]:
         if not (self.root / path).is_file():
             return
-        from pyarrow.parquet import ParquetFile  # not at the top: most questions are answered without it
+        from pyarrow.compute import list_value_length  # not at the top: most questions are answered without it
+        from pyarrow.parquet import ParquetFile
 
         table = ParquetFile(self.root / path).read(columns=["id", "origin", "parent", "turn", "input_ids"])
-        lengths = [
-            end - begin for chunk in table["input_ids"].chunks for begin, end in pairwise(chunk.offsets.to_pylist())
-        ]
+        tokens_of = table["input_ids"]
+        lengths = list_value_length(tokens_of).to_pylist() if len(tokens_of) else []  # of no rows there is no type
         columns = [table[name].to_pylist() for name in ("id", "origin", "parent", "turn")]
         for number, (row_id, origin, parent, turn, tokens) in enumerate(zip(*columns, lengths, strict=True)):
             yield RowPlace(row_id, origin, parent, turn, tokens, path, number)

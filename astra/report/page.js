@@ -7,7 +7,7 @@ const telling = (shelf, column) => !shelf.choices[column.name] || shelf.choices[
 const SHELVES = new Map(DATA.shelves.map((shelf) => [shelf.kind, shelf]));
 const PAGE = 50; // lines of a list
 const MOST = 5000; // characters of one text before it is asked for
-const HELD = 6; // chunks of records in memory
+const HELD = 6; // chunks in memory of each sort
 const TITLE = document.title;
 
 // ---------------------------------------------------------------- elements
@@ -92,6 +92,7 @@ function link(kind, id, text) {
 // ---------------------------------------------------------------- chunks
 
 const waiting = new Map();
+const coming = new Map();
 const lists = new Map();
 const chunks = new Map();
 
@@ -104,7 +105,13 @@ window.astra = {
   },
 };
 
+// Who asks for a chunk that is on its way waits for the same one.
 function read(name) {
+  if (!coming.has(name)) coming.set(name, loaded(name).finally(() => coming.delete(name)));
+  return coming.get(name);
+}
+
+function loaded(name) {
   return new Promise((done, failed) => {
     const script = document.createElement("script");
     const stop = () => failed(new Error(`data/${name}.js cannot be read. The folder data must lie beside this page.`));
@@ -117,33 +124,20 @@ function read(name) {
 }
 
 function kept(cache, name) {
-  if (!cache.has(name)) {
-    const promise = read(name);
-    cache.set(name, promise);
-    promise.catch(() => cache.delete(name));
-  }
-  return cache.get(name);
+  const promise = cache.get(name) || read(name);
+  promise.catch(() => cache.delete(name));
+  cache.delete(name); // the youngest goes last
+  cache.set(name, promise);
+  while (cache.size > HELD) cache.delete(cache.keys().next().value);
+  return promise;
 }
 
 const list = (shelf, n) => kept(lists, `${shelf.kind}-list-${n}`);
+const chunk = (shelf, n) => kept(chunks, `${shelf.kind}-records-${n}`);
 
-async function rows(shelf, told) {
-  const found = [];
-  for (let n = 0; n < shelf.lists; n += 1) {
-    const part = await list(shelf, n);
-    for (let k = 0; k < part.length; k += 1) found.push([n * shelf.rows + k, part[k]]);
-    if (told) told(found.length);
-  }
-  return found;
-}
-
-async function chunk(shelf, n) {
-  const name = `${shelf.kind}-records-${n}`;
-  const promise = kept(chunks, name);
-  chunks.delete(name); // the youngest goes last
-  chunks.set(name, promise);
-  while (chunks.size > HELD) chunks.delete(chunks.keys().next().value);
-  return promise;
+// All lines of a list, chunk by chunk: what has been looked through is let go before it grows old in memory.
+async function* parts(shelf) {
+  for (let n = 0; n < shelf.lists; n += 1) yield (await read(`${shelf.kind}-list-${n}`)).map((row, k) => [n * shelf.rows + k, row]);
 }
 
 async function record(shelf, place) {
@@ -168,8 +162,11 @@ function spread(text) {
 async function placeOf(shelf, id) {
   const found = (await read(`${shelf.kind}-places-${spread(id) % shelf.places}`)).find(([one]) => one === id);
   if (found || shelf.kind !== "graph") return found ? found[1] : -1;
-  const named = (await rows(shelf)).find(([, row]) => row[2] === id);
-  return named ? named[0] : -1;
+  for await (const part of parts(shelf)) {
+    const named = part.find(([, row]) => row[2] === id);
+    if (named) return named[0];
+  }
+  return -1;
 }
 
 // ---------------------------------------------------------------- lists
@@ -203,10 +200,19 @@ async function selected(shelf, query, told) {
     return { found, n: shelf.n, start };
   }
   const fits = chosen(shelf, query);
-  const all = (await rows(shelf, told)).filter(([, row]) => fits(row));
   const by = shelf.columns.findIndex((column) => column.name === query.get(SORTED)) + 1;
-  if (by) all.sort(([, a], [, b]) => compared(a[by], b[by]) * (query.has(DOWN) ? -1 : 1));
-  return { found: all.slice(start, start + PAGE), n: all.length, start };
+  const down = query.has(DOWN) ? -1 : 1;
+  let first = []; // of those that fit, no more than are shown or stand before
+  let n = 0, seen = 0;
+  for await (const part of parts(shelf)) {
+    const more = part.filter(([, row]) => fits(row));
+    first.push(...more);
+    if (by) first.sort(([, a], [, b]) => compared(a[by], b[by]) * down);
+    first = first.slice(0, start + PAGE);
+    n += more.length;
+    if (!told(seen += part.length)) break; // something else is asked for by now
+  }
+  return { found: first.slice(start), n, start };
 }
 
 function compared(a, b) {
@@ -276,7 +282,11 @@ function showList(shelf, query, current) {
   };
   async function draw() {
     const mine = (asked += 1);
-    const told = (n) => { if (mine === asked && n < shelf.n) status.textContent = `Reading ${number(n)} of ${number(shelf.n)} …`; };
+    const told = (n) => {
+      if (mine !== asked || !current()) return false;
+      if (n < shelf.n) status.textContent = `Reading ${number(n)} of ${number(shelf.n)} …`;
+      return true;
+    };
     try {
       const { found, n, start } = await selected(shelf, query, told);
       if (mine !== asked || !current()) return;

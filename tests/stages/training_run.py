@@ -60,6 +60,8 @@ PARAMS: dict[str, Any] = {
         "schedule": SCHEDULE,
     },
     "rl": {
+        "start": "sft",
+        "control": True,
         "reward": "f1",
         "engine": "hf",
         "vllm": {
