@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from astra.ablations.figures import MEASURES
 from astra.ablations.plan import Plan, Trial, leaves, trials
 from astra.stage import StageError
 from astra.yaml_files import read_yaml
 
 CURVES, CASES = Path("ablations/curves.csv"), Path("ablations/cases.csv")
 CURVE, SAMPLES, PARAMS = "plots/rl.csv", "data/eval/samples.jsonl", "params.yaml"
-MEASURES = ("f1", "recall", "precision", "calls", "answer")
 KEYS = ["arm", "seed"]
 
 
