@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from filelock import FileLock
 
 from tests.small_run import commit, copy_repository, run
 
@@ -23,11 +24,17 @@ class SmallRun(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
-    """All stages on small numbers, committed; made once for the whole session."""
-    folder = tmp_path_factory.mktemp("small_run") / "repository"
-    folder.mkdir()
-    copy_repository(folder)
-    output = run(folder, "dvc", "repro")
-    commit(folder, "first run")
-    return SmallRun(folder, output)
+def small_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> SmallRun:
+    """All stages on small numbers, committed; made once for the whole session, whichever worker asks first."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base if worker_id == "master" else base.parent) / "small_run"
+    place.mkdir(exist_ok=True)
+    folder, output = place / "repository", place / "output.txt"
+    with FileLock(place / "lock"):
+        if not output.is_file():
+            folder.mkdir()
+            copy_repository(folder)
+            said = run(folder, "dvc", "repro")
+            commit(folder, "first run")
+            output.write_text(said)
+    return SmallRun(folder, output.read_text())

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -116,8 +116,9 @@ def player(python: str, script: str, version: str, endpoint: Endpoint) -> Iterat
     def play(case: str) -> dict[str, Any]:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"case": case}) + "\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # of a process that ended, which writes no line either
+            process.stdin.write(json.dumps({"case": case}) + "\n")
+            process.stdin.flush()
         line = process.stdout.readline()
         assert line, f"{script} ended over {case}; run it by hand: {' '.join(command)}"
         found: dict[str, Any] = json.loads(line)
@@ -126,7 +127,8 @@ def player(python: str, script: str, version: str, endpoint: Endpoint) -> Iterat
     try:
         yield play
     finally:
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         process.stdout.close()
         process.wait(30)
 
