@@ -24,8 +24,9 @@ $(VENV)/.installed: pyproject.toml
 repro: setup
 	@start=$$(date +%s); dvc repro && python -m astra.report --summary --since $$start
 
+# both cores; whole files, the long ones first (tests/conftest.py)
 test: setup
-	pytest
+	pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # DeepSpeed's CPU operator is compiled once, which takes a minute or two
 ranks: setup

@@ -13,11 +13,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from tqdm import tqdm
@@ -174,6 +174,17 @@ def _explain(file: Path, key: str, kind: type[BaseModel], error: Any) -> str:
     return f"{file}: {where}: {error['msg']} (got {error.get('input')!r})"
 
 
+class Watch(Protocol):
+    """What shows how far a long loop has come: it gives back the items that it is given."""
+
+    def __call__(self, items: Iterable[T], total: int | None = None, unit: str = "it") -> Iterable[T]: ...
+
+
+def unwatched(items: Iterable[T], total: int | None = None, unit: str = "it") -> Iterable[T]:
+    """The items, and nothing is shown."""
+    return items
+
+
 @dataclass
 class Run:
     """One execution of a stage, used as a context manager.
@@ -192,6 +203,7 @@ class Run:
     n_in: int = 0
     n_out: int = 0
     usage: str = ""
+    spent: Callable[[], str] | None = None  # what asking models has cost so far, for the bar
     _rejects: list[Reject] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
 
@@ -282,10 +294,13 @@ class Run:
     def n_rejected(self) -> int:
         return len(self._rejects)
 
-    def progress(self, items: Iterable[T], total: int | None = None, unit: str = "it") -> Iterable[T]:
-        """The items, with one bar on a terminal (rate, time left) and silence elsewhere."""
-        bar: Iterable[T] = tqdm(items, desc=self.contract.name, total=total, unit=unit, disable=None, leave=False)
-        return bar
+    def progress(self, items: Iterable[T], total: int | None = None, unit: str = "it") -> Iterator[T]:
+        """The items, with a bar on a terminal (rate, time left, cost where models are asked), silence elsewhere."""
+        bar = tqdm(items, desc=self.contract.name, total=total, unit=unit, disable=None, leave=False)
+        for item in bar:
+            if self.spent is not None and not bar.disable:
+                bar.set_postfix_str(self.spent(), refresh=False)
+            yield item
 
     def _close(self) -> None:
         if self.n_in != self.n_out + self.n_rejected:

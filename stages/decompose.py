@@ -137,7 +137,8 @@ def sound(run: Run, briefs: Sequence[Brief], teacher: Writer, params: Params, le
     left["briefs"] = len(briefs)
     left.update(dict.fromkeys(["written", *tests], 0))  # |= would drop a check that nothing passes
     drafts: list[Draft] = []
-    for brief, draft in zip(briefs, compose(briefs, teacher), strict=True):
+    written = run.progress(compose(briefs, teacher), len(briefs), "question")
+    for brief, draft in zip(briefs, written, strict=True):
         try:
             if isinstance(draft, Unsound):
                 raise draft
@@ -152,7 +153,7 @@ def sound(run: Run, briefs: Sequence[Brief], teacher: Writer, params: Params, le
 def good(run: Run, drafts: Sequence[Draft], judging: Writer, params: Params, left: Counter[str]) -> list[Decomposition]:
     """The drafts that were judged to be good enough, each once."""
     judged: list[Decomposition] = []
-    for draft, scores in zip(drafts, judge(drafts, judging), strict=True):
+    for draft, scores in zip(drafts, run.progress(judge(drafts, judging), len(drafts), "judged"), strict=True):
         if isinstance(scores, Unsound):
             run.reject(content_id("draft", draft.question), scores.reason, scores.detail)
         else:

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         questions = run.read("decompositions", Decomposition)
         with open_pool(params.backend, params.workers) as pool:
             model, seed = models.params_of("teacher"), run.params["seed"]
-            writer = Writer(models.client("teacher"), model, seed, pool, params.max_tries)
+            writer = Writer(models.client("teacher"), model, seed, pool, params.max_tries, watch=run.progress)
             sizes = Sizes(params.decoys, params.extra_parameters)
             synthesis = Synthesis(knowledge, Heldout.of(questions), sizes, writer, seed)
             found = synthesis.environments(questions)

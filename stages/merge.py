@@ -36,7 +36,7 @@ from astra.certificate import Failures, Kept, Playable, certify, drawn, verify
 from astra.llm import ModelParams, Models, Settings
 from astra.records import Arena, Environment, Section, ToolTry
 from astra.sandbox import Pool, open_pool
-from astra.stage import Contract, Run, StageError
+from astra.stage import Contract, Run, StageError, Watch
 from astra.synthesis.intents import Intents, candidates
 from astra.synthesis.merging import merge
 from astra.synthesis.writing import Writer, in_order
@@ -78,11 +78,11 @@ def merge_all(environments: Sequence[Environment], writer: Callable[[], Writer])
 
 
 def settle(
-    environments: Sequence[Environment], merged: Sequence[Environment], pool: Pool, kept: Kept
+    environments: Sequence[Environment], merged: Sequence[Environment], pool: Pool, kept: Kept, watch: Watch
 ) -> list[Environment]:
     """The merged environments, but as they came where only that gets a certificate."""
     settled = list(merged)
-    outcomes = certify([Playable(one) for one in merged], pool, kept)
+    outcomes = certify([Playable(one) for one in merged], pool, kept, watch)
     again = [n for n, outcome in enumerate(outcomes)
              if isinstance(outcome, Failures) and merged[n].tools != environments[n].tools]  # fmt: skip
     apart = certify([Playable(environments[n]) for n in again], pool, kept)
@@ -111,9 +111,9 @@ def main() -> None:
 
             def writer() -> Writer:
                 model, seed = models.params_of("teacher"), run.params["seed"]
-                return Writer(models.client("teacher"), model, seed, pool, params.max_tries, tries)
+                return Writer(models.client("teacher"), model, seed, pool, params.max_tries, tries, watch=run.progress)
 
-            played = settle(environments, merge_all(environments, writer), pool, kept)
+            played = settle(environments, merge_all(environments, writer), pool, kept, run.progress)
             arenas = certified([Playable(one) for one in played], pool, kept, run)
             variants = [
                 Playable(*made)
@@ -141,7 +141,7 @@ def main() -> None:
 def certified(played: Sequence[Playable], pool: Pool, kept: Kept, run: Run) -> list[Arena]:
     """The arenas that get a certificate; the others are rejects with the first check that failed."""
     arenas = []
-    for (arena, variant), outcome in zip(played, certify(played, pool, kept), strict=True):
+    for (arena, variant), outcome in zip(played, certify(played, pool, kept, run.progress), strict=True):
         if isinstance(outcome, Failures):
             reason, detail = next(iter(outcome.found.items()))
             run.reject(arena.id, reason, detail[:500])

@@ -196,8 +196,11 @@ def noting(params: Params, folder: Path) -> Any:
     def note(fill: Fill) -> dict[str, float]:
         if fill.update % params.rollouts_every == 0:
             write_pickle(folder / KEPT.format(fill.update), fill.episodes)
-        fill.sampled_tokens = sum(len(one.episode.prompt) + len(one.episode.played.ids) for one in fill.episodes)
         groups = [fill.episodes[at : at + params.grpo.group] for at in range(0, len(fill.episodes), params.grpo.group)]
+        # a group's prompt is read once
+        fill.sampled_tokens = sum(
+            len(group[0].episode.prompt) + sum(len(one.episode.played.ids) for one in group) for group in groups
+        )
         fill.passed = [one for group in groups if (one := passed(group)) is not None]
         return curve_row(fill, params.grpo.group)
 

@@ -331,7 +331,9 @@ def judged_input(task: Task, servers: Sequence[Server]) -> str:
     return json.dumps(shown, ensure_ascii=False)
 
 
-def judge_all(tasks: Sequence[Task], servers: Mapping[str, Server], judge: Judge) -> list[list[Verdict | JudgeFailed]]:
+def judge_all(
+    tasks: Sequence[Task], servers: Mapping[str, Server], judge: Judge
+) -> Iterator[list[Verdict | JudgeFailed]]:
     """For each task the outcomes over its dimensions."""
     texts = (judged_input(task, [servers[server_id] for server_id in task.server_ids]) for task in tasks)
     questions = (
@@ -340,7 +342,7 @@ def judge_all(tasks: Sequence[Task], servers: Mapping[str, Server], judge: Judge
         for dimension in dimensions_of(task)
     )
     outcomes = judge.stream(questions)
-    return [[next(outcomes) for _ in dimensions_of(task)] for task in tasks]
+    return ([next(outcomes) for _ in dimensions_of(task)] for task in tasks)
 
 
 def decided(task: Task, outcomes: Sequence[Verdict | JudgeFailed], least: Thresholds) -> Task | Refusal:
@@ -398,13 +400,14 @@ def main(arguments: Sequence[str] = ()) -> None:
         judge = Judge(models.client("judge"), run.params["models.judge"], run.params["seed"], params.judge_reasks)
 
         drafts = [*chain_drafts(chains.values(), servers, params.per_chain), *server_drafts(servers.values(), params)]
-        written = list(teacher.write(drafts))
+        written = list(run.progress(teacher.write(drafts), len(drafts), "task"))
         plain = [one for one in without_duplicates(written) if isinstance(one, Task)]
         sources = Sources(plain, servers, chains, run.params["seed"])
-        written += teacher.write([*sources.augmenting(params.augment), *sources.unusual(params.kinds)])
+        more = [*sources.augmenting(params.augment), *sources.unusual(params.kinds)]
+        written += run.progress(teacher.write(more), len(more), "task")
 
         candidates, refusals = sifted(written, params.likeness)
-        outcomes = judge_all(candidates, servers, judge)
+        outcomes = list(run.progress(judge_all(candidates, servers, judge), len(candidates), "judged"))
         tasks: list[Task] = []
         for task, row in zip(candidates, outcomes, strict=True):
             decision = decided(task, row, params.min_quality)

@@ -12,6 +12,29 @@ from filelock import FileLock
 from tests.small_run import commit, copy_repository, run
 
 
+# the order in which workers take files: long ones first, and those that wait for the small run not side by side
+FIRST = [
+    "tests/test_dvc.py",
+    "tests/contracts/test_sandbox_attacks.py",
+    "tests/contracts/test_sandbox.py",
+    "tests/contracts/test_sandbox_cases.py",
+    "tests/benchmarks/test_bfcl.py",
+    "tests/stages/test_rl.py",
+    "tests/training/test_reinforcement.py",
+    "tests/llm/test_over_http.py",
+    "tests/test_remotes.py",
+    "tests/test_lineage.py",
+    "tests/test_report_pages.py",
+    "tests/test_hard_cases_dvc.py",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; within a file the order stays."""
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(FIRST)))
+
+
 class SmallRun(NamedTuple):
     """A finished run, to be read only, and what ``dvc repro`` said of it."""
 

@@ -22,7 +22,7 @@ from astra.certificate.variants import rebuilt, refusing, withheld
 from astra.environments.arena import forget, refusal
 from astra.records import Arena, Certificate, CodeTool, Environment, Variant, canonical
 from astra.sandbox import Pool, open_pool
-from astra.stage import read_records
+from astra.stage import Watch, read_records, unwatched
 
 VALID = "documents_valid"  # a tool's schema is one, so that calls can be checked against it
 BATCH = 128  # arenas tried together; what they gave is then let go
@@ -59,7 +59,9 @@ def seal(certificate: Certificate) -> str:
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
-def certify(arenas: Sequence[Playable], pool: Pool, kept: Kept | None = None) -> list[Certificate | Failures]:
+def certify(
+    arenas: Sequence[Playable], pool: Pool, kept: Kept | None = None, watch: Watch = unwatched
+) -> list[Certificate | Failures]:
     """A certificate for each arena, or what failed; from the arenas alone. Raises SandboxUnavailable.
 
     With ``kept``, an arena that this code certified on this backend before is not tried again.
@@ -68,7 +70,8 @@ def certify(arenas: Sequence[Playable], pool: Pool, kept: Kept | None = None) ->
     found: dict[str, Certificate | Failures] = {}
     if kept is not None:
         found |= kept.get(names, pool.backend)
-    new = iter({name: one for name, one in zip(names, arenas, strict=True) if name not in found}.items())
+    missing = {name: one for name, one in zip(names, arenas, strict=True) if name not in found}
+    new = iter(watch(missing.items(), len(missing), "arena"))
     while batch := dict(islice(new, BATCH)):
         outcomes = dict(zip(batch, _certified(batch, pool), strict=True))
         if kept is not None:

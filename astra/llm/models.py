@@ -80,6 +80,7 @@ class StageRun(Protocol):
     settings: dict[str, Any]
     metrics: dict[str, Any]
     usage: str
+    spent: Callable[[], str] | None
 
     @property
     def contract(self) -> Named: ...
@@ -106,6 +107,7 @@ class Models:
         self.clients: dict[Role, Client] = {}
         self._store: ReplyStore | None = None
         self._open = ExitStack()
+        run.spent = lambda: self.summary
 
     def params_of(self, role: Role) -> ModelParams:
         """What params.yaml says of a role's model."""

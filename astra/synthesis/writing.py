@@ -10,6 +10,7 @@ from astra.llm import Completion, ModelParams, Request, RequestRefused
 from astra.llm.reply import ReplyInvalid
 from astra.records import Answer, Message, ToolTry
 from astra.sandbox import Pool, Result
+from astra.stage import Watch, unwatched
 from astra.synthesis import tryout
 from astra.synthesis.code import NoCode, extract_code, without_table
 from astra.synthesis.documents import Document
@@ -25,7 +26,7 @@ Part = Literal["code", "merge"]
 class Asks(Protocol):
     """What is needed of a client."""
 
-    def ask_all(self, requests: Iterable[Request]) -> list[Completion | RequestRefused]: ...
+    def stream(self, requests: Iterable[Request]) -> Iterator[Completion | RequestRefused]: ...
 
     def read_all(self, asked: Iterable[tuple[Request, Reader[T]]], reasks: int = 1) -> Iterator[T | RequestRefused]: ...
 
@@ -77,6 +78,7 @@ class Writer:
     max_tries: int
     tries: list[ToolTry] = field(default_factory=list)
     n_written: int = 0
+    watch: Watch = unwatched
 
     def asked(self, part: str, wanted: Iterable[Wanted], schema: dict[str, Any]) -> dict[str, Any]:
         """What the replies hold, or a Lost, by what they are about; each is asked for once."""
@@ -86,7 +88,7 @@ class Writer:
              self._noting(part, one))
             for one in distinct
         ]  # fmt: skip
-        replies = self.client.read_all(pairs, self.max_tries - 1)
+        replies = self.watch(self.client.read_all(pairs, self.max_tries - 1), len(pairs), part)
         return {
             one.about: Lost(*_refusal(part, reply)) if isinstance(reply, RequestRefused) else reply
             for one, reply in zip(distinct, replies, strict=True)
@@ -122,7 +124,8 @@ class Writer:
 
     def _write(self, orders: Sequence[Order], number: int) -> None:
         """Write each function once more, and try it."""
-        replies = self.client.ask_all([self._request(_messages(one), number - 1) for one in orders])
+        requests = [self._request(_messages(one), number - 1) for one in orders]
+        replies = list(self.watch(self.client.stream(requests), len(requests), "function"))
         written = []
         for one, reply in zip(orders, replies, strict=True):
             if isinstance(reply, RequestRefused):

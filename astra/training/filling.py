@@ -80,7 +80,7 @@ class Fill:
     skipped: int = 0  # 1 where no group counts: such an update moves nothing
     failed: int = 0  # episodes
     waiting: int = 0
-    sampled_tokens: int = 0  # prompts included
+    sampled_tokens: int = 0  # a prompt once a group
     passed: list[Passed] = field(default_factory=list)
     ages: list[int] = field(default_factory=list)
     episodes: list[Scored] = field(default_factory=list)  # all that were sampled, used or not

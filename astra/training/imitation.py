@@ -21,6 +21,7 @@ from astra.stage import StageError
 from astra.training.launch import is_main, sequence_parallel, under_deepspeed, world_size
 from astra.training.lm_head import IGNORED, score_labelled_positions
 from astra.training.optimiser import build_muon
+from astra.training.progress import Bar
 from astra.training.weights import Lora, refuse_mixed_packs, trainable_policy, with_adapters
 
 WHOLE = "whole"  # a file in a checkpoint that was written to its end
@@ -168,7 +169,7 @@ def train(
         eval_dataset=heldout,
         processing_class=chat.tokenizer,
         optimizers=(own, None),
-        callbacks=[_Watch(n_updates, heldout is not None), *regime.watchers],
+        callbacks=[_Watch(n_updates, heldout is not None), Bar("sft", "loss"), *regime.watchers],
     )
     trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     score_labelled_positions(trainer.model.get_base_model() if hasattr(trainer.model, "peft_config") else trainer.model)

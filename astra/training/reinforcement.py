@@ -38,6 +38,7 @@ from astra.records import Section, Unavailable
 from astra.training.checkpoints import OURS, drop_cut_short, newest, read_pickle, write_pickle
 from astra.training.filling import Fill, Filler, FillingExhausted, Play, Scored
 from astra.training.lm_head import score_labelled_positions
+from astra.training.progress import Bar
 from astra.training.rollouts import Engine, EngineMissing
 from astra.training.weights import trainable_policy
 
@@ -156,7 +157,7 @@ def reinforce(
         train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "."}]}] * batch),
         processing_class=chat.tokenizer,
         rollout_func=rollout_func,
-        callbacks=[_Watch(player, max_gap)],
+        callbacks=[_Watch(player, max_gap), Bar("rl", "loss", "reward")],
     )
     trainer.remove_callback(PrinterCallback)  # the stage says how it went, in one line
     if engine.corrects and not trainer.use_vllm:

@@ -27,7 +27,8 @@ from astra.sandbox.landlock import FIRST_UID
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".cache" / "sandbox"
 PACKAGES = KEPT / "packages"
-SLOT = 40  # a user of its own, so that a pipeline that runs at the same time is not counted
+# a user of its own, so that a pipeline or another test worker that runs at the same time is not counted
+SLOT = 40 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 EVERY = [pytest.param(name, marks=[pytest.mark.docker] if name == "docker" else []) for name in BACKENDS]
 

@@ -136,7 +136,7 @@ def test_a_dimension_that_was_not_judged_is_a_reject_and_not_a_number():
 def judged(question, targets=("find_routes",), server=FERRY, **more):
     client = builtin_client()
     one = task(question, target_tools=targets, server_ids=(server.id,), **more)
-    row = stage.judge_all([one], {server.id: server}, stage.Judge(client, MODEL, 1, 0))[0]
+    (row,) = stage.judge_all([one], {server.id: server}, stage.Judge(client, MODEL, 1, 0))
     named = zip(stage.dimensions_of(one), row, strict=True)
     return {name: outcome.score for name, outcome in named if isinstance(outcome, Verdict)}
 

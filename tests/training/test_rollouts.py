@@ -6,7 +6,9 @@ import math
 
 import pytest
 import torch
+from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
+from astra.training.engines.decoding import decode_without_copies, roomy_cache
 from astra.training.engines.hf import HFEngine, _draw
 from astra.training.rollouts import Sampling
 from tests.training.tiny import new_chat, new_tiny
@@ -51,6 +53,8 @@ class Ender:
 
     def __init__(self, model, end: int) -> None:
         self.model = model
+        self.config = model.config
+        self.set_attn_implementation = model.set_attn_implementation
         self.end = end
         self.steps = 0
 
@@ -137,3 +141,66 @@ def test_a_temperature_sharpens_and_its_log_probabilities_with_it():
     tokens, logprobs = _draw(logits, 0.5, torch.Generator().manual_seed(0))
     assert tokens.count(0) / len(tokens) == pytest.approx(0.25 / 0.38, abs=0.015)
     assert logprobs[tokens.index(0)] == pytest.approx(math.log(0.25 / 0.38), abs=1e-5)
+
+
+class Reader(Ender):
+    """A model that never ends a turn of its own and keeps how many rows each pass had."""
+
+    def __init__(self, model, end: int) -> None:
+        super().__init__(model, end)
+        self.widths: list[tuple[int, int]] = []
+
+    def __call__(self, **inputs):
+        self.widths.append(tuple(inputs["input_ids"].shape))
+        return super().__call__(**inputs)
+
+
+def test_prompts_of_a_group_are_read_once_and_its_episodes_still_differ(engine):
+    reader = Reader(engine.model, engine.end)
+    grouped = [PROMPTS[0]] * 4 + [PROMPTS[1]] * 4
+    played = HFEngine(reader, engine.end, engine.pad).play(grouped, Results(1), greedy(temperature=1.0, seed=2))
+    assert reader.widths[0][0] == 2
+    assert reader.widths[1] == (8, 1)
+    assert len({tuple(one.ids) for one in played[:4]}) > 1
+    for prompt, one in zip(grouped, played, strict=True):
+        whole = torch.tensor([prompt + one.ids])
+        logprobs = engine.model(whole).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+        for place, (token, sampled, logprob) in enumerate(zip(one.ids, one.mask, one.logprobs, strict=True)):
+            if sampled and token != engine.end:
+                assert logprobs[place, token].item() == pytest.approx(logprob, abs=2e-4)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_decoding_without_copies_gives_the_logits_of_transformers_own_cache(kv_heads):
+    config = Qwen3Config(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+                         num_key_value_heads=kv_heads, intermediate_size=32, tie_word_embeddings=True)  # fmt: skip
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(config).eval()
+    ids = torch.randint(0, 64, (3, 150))
+    padding = torch.ones_like(ids)
+    padding[1, :7] = 0
+    kept, seen = torch.tensor([2, 1]), []
+    for setting in (lambda _: DynamicCache, lambda policy: decode_without_copies(policy) and roomy_cache):
+        cache, logits = setting(model)(), []
+        with torch.no_grad():
+            for at in [*range(5, 150)]:
+                rows = torch.arange(3) if at < 60 else kept
+                if at == 60:
+                    cache.batch_select_indices(kept)
+                fed = ids[rows, :5] if at == 5 else ids[rows, at - 1 : at]
+                mask = padding[rows, :at]
+                positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -fed.shape[1] :]
+                out = model(input_ids=fed, attention_mask=mask, position_ids=positions, past_key_values=cache)
+                logits.append(out.logits[:, -1])
+        seen.append(logits)
+    for plain, ours in zip(*seen, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
+
+
+def test_a_model_with_layers_of_another_kind_keeps_its_own_cache():
+    config = Qwen3Config(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+                         num_key_value_heads=2, intermediate_size=32, use_sliding_window=True, sliding_window=8,
+                         max_window_layers=1)  # fmt: skip
+    model = Qwen3ForCausalLM(config)
+    assert not decode_without_copies(model)
+    assert model.config._attn_implementation == "sdpa"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from astra.training.engines.decoding import decode_without_copies, roomy_cache
 from astra.training.rollouts import Played, Respond, Sampling, Turn
 
 
@@ -25,6 +26,7 @@ class HFEngine:
         self.device = next(model.parameters()).device
         # in float32 the replica's log-probabilities are the trainer's; in bfloat16 they are those of rounded weights
         self.corrects = next(model.parameters()).dtype != torch.float32
+        self.open_cache = roomy_cache if decode_without_copies(model) else DynamicCache
 
     def settings(self) -> dict[str, Any]:
         return {}
@@ -38,11 +40,7 @@ class HFEngine:
     def play(self, prompts: Sequence[Sequence[int]], respond: Respond, sampling: Sampling) -> list[Played]:
         generator = torch.Generator(self.device).manual_seed(sampling.seed)
         episodes = [Played() for _ in prompts]
-        ids, attention = self._left_padded(prompts)
-        positions = (attention.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache()
-        logits = self._forward(ids, attention, positions, cache)
-        positions = positions[:, -1]
+        logits, attention, positions, cache = self._opened(prompts)
         live = list(range(len(prompts)))
         replies: list[list[int]] = [[] for _ in prompts]
         forced: list[list[int]] = [[] for _ in prompts]
@@ -74,6 +72,18 @@ class HFEngine:
             fed = torch.tensor(tokens, device=self.device)[:, None]
             logits = self._forward(fed, attention, positions[:, None], cache)
         return episodes
+
+    def _opened(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Any]:
+        """Logits (B, V), mask (B, T), last positions (B) and cache behind the prompts; equal ones are read once."""
+        places: dict[tuple[int, ...], int] = {}
+        rows = [places.setdefault(tuple(prompt), len(places)) for prompt in prompts]
+        ids, attention = self._left_padded(list(places))
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+        cache = self.open_cache()
+        logits = self._forward(ids, attention, positions, cache)
+        spread = torch.tensor(rows, device=self.device)
+        cache.batch_select_indices(spread)
+        return logits[spread], attention[spread], positions[spread, -1], cache
 
     def _respond(
         self,
