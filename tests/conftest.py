@@ -11,7 +11,6 @@ from filelock import FileLock
 
 from tests.small_run import commit, copy_repository, run
 
-
 # the order in which workers take files: long ones first, and those that wait for the small run not side by side
 FIRST = [
     "tests/test_dvc.py",
