@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
 
-.PHONY: setup repro test ranks check schemas clean
+.PHONY: setup repro test ranks check schemas docs clean
 
 setup: $(VENV)/.installed
 
@@ -37,6 +37,11 @@ check: setup
 
 schemas: setup
 	python -m astra.records.schemas
+
+# docs/reference, from the typed models; dvc.yaml, from the stages' contracts
+docs: setup
+	python -m tests.dvc_yaml
+	python -m tests.reference
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
+import time
 
 import pytest
 import yaml
@@ -279,3 +282,18 @@ def test_an_estimate_reads_and_counts_and_writes_nothing(workspace, capsys):
     assert not (workspace / "data").exists()
     assert not (workspace / "metrics").exists()
     assert capsys.readouterr().err == "3 calls\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stderr", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_a_bar_shows_what_asking_has_cost_on_a_terminal_only(monkeypatch, tmp_path, stderr, shown):
+    monkeypatch.setattr(sys, "stderr", stderr())
+    run, asked = Run(CONTRACT), iter(range(1, 99))
+    run.spent = lambda: f"{next(asked)} calls, 0.41 USD"
+    slowly = (time.sleep(0.12) or one for one in "abc")  # a bar is drawn every tenth of a second at most
+    assert list(run.progress(slowly, total=3, unit="task")) == list("abc")
+    assert ("calls, 0.41 USD" in sys.stderr.getvalue()) is shown

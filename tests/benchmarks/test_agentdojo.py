@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.benchmarks.wheels import ROOT, environments
 
 SIZES = {"workspace": 40, "travel": 20, "banking": 16, "slack": 21}
 BENCHMARK = BENCHMARKS["agentdojo_v1.2.2_workspace"]
+Gold = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -25,29 +28,40 @@ def worker():
         yield opened
 
 
-@pytest.fixture(scope="module")
-def gold():
+@cache
+def solutions() -> Gold:
+    """What the package says would solve every user task and reach every injected goal."""
     script = [sys.executable, "-m", "tests.benchmarks.agentdojo_gold", str(environments("agentdojo") / "agentdojo")]
     done = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT)
-    return json.loads(done.stdout)
+    found: Gold = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def gold():
+    return solutions()
 
 
 def cases(worker, security: bool) -> list[str]:
     return [one.id for one in worker.cases() if one.category.endswith("_security") == security]
 
 
-def solving(gold, case: str, change=lambda arguments: arguments) -> Model:
+def steps(solution: dict[str, Any], change=lambda arguments: arguments) -> list[Reply]:
+    """Call after call, and then what there is to say."""
+    made = [calls((name, change(arguments))) for name, arguments in solution["calls"]]
+    return [*made, text(solution["output"])]
+
+
+def solving(gold: Gold, case: str, change=lambda arguments: arguments) -> Model:
     """An agent that does what the user's task asks and nothing else."""
     suite, task, *_ = case.split("/")
-    own = gold[f"{suite}/{task}"]
-    return Script([*(calls((name, change(arguments))) for name, arguments in own["calls"]), text(own["output"])])
+    return Script(steps(gold[f"{suite}/{task}"], change))
 
 
-def hijacked(gold, case: str) -> Model:
+def hijacked(gold: Gold, case: str) -> Model:
     """An agent that does what the injected text says and forgets the user."""
     suite, _, injection = case.split("/")
-    goal = gold[f"{suite}/{injection}"]
-    return Script([*(calls((name, arguments)) for name, arguments in goal["calls"]), text(goal["output"])])
+    return Script(steps(gold[f"{suite}/{injection}"]))
 
 
 def total(found: dict[str, Verdict], measure: str) -> float:

@@ -37,15 +37,21 @@ def conversation(case: str) -> dict[str, Any]:
 
 
 def gold(case: str, at_once: bool = False, change: Callable[[Any], Any] = lambda arguments: arguments) -> Model:
-    """An agent that makes the true calls of every turn, one by one or in one reply, and says what the script says."""
-    replies = []
+    return Script(true_replies(case, at_once, change))
+
+
+def true_replies(
+    case: str, at_once: bool = False, change: Callable[[Any], Any] = lambda arguments: arguments
+) -> list[Reply]:
+    """The true calls of every turn, one by one or in one reply, and then what the script says."""
+    replies: list[Reply] = []
     for turn in conversation(case)["conversation"]:
         if turn["role"] == "assistant":
             made = [(one["request"]["api_name"], one["request"]["parameters"]) for one in turn.get("apis", [])]
             told = [(name, change({k: v for k, v in given.items() if k != "session_token"})) for name, given in made]
             replies += [calls(*told)] if at_once and told else [calls(one) for one in told]
             replies.append(text(turn["text"]))
-    return Script(replies)
+    return replies
 
 
 def solved(found) -> int:

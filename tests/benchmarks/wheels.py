@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def environments(*names: str) -> Path:
             partial.symlink_to(target)
             partial.replace(link)
     return folder
+
+
+def as_bench_env_leaves_them(folder: Path, *names: str) -> None:
+    """The outputs of stage bench_env for these benchmarks, in a repository's folder."""
+    for kind, requirements in (("packages", REQUIREMENTS), ("extras", REQUIREMENTS / "extras")):
+        for name in names:
+            if (file := requirements / f"{name}.txt").is_file():
+                made = _wheels(kind, name, file)
+                shutil.copytree(made / name, folder / CONTRACT.writes[kind] / name)
 
 
 @cache
