@@ -6,7 +6,6 @@ unpacked lies in the project's cache under a hash of all wheels, one folder an e
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from astra.caches import cache_root
+from astra.caches import cache_root, digest_of_named
 from astra.records import Unavailable
 
 
@@ -41,8 +40,7 @@ def fetch(requirements: Path, folder: Path, options: Sequence[str] = ()) -> list
 
 def digest(wheels: Sequence[Path]) -> str:
     """A hash over the wheels' names and contents."""
-    parts = [f"{one.name} {hashlib.sha256(one.read_bytes()).hexdigest()}\n" for one in sorted(wheels)]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:20]
+    return digest_of_named((one.name, one) for one in sorted(wheels))[:20]
 
 
 def unpacked(*roots: Path) -> Path:

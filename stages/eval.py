@@ -30,10 +30,10 @@ import pandas as pd
 from pydantic import Field
 
 from astra.benchmarks.imitation import held_out
-from astra.benchmarks.journal import digest_of
 from astra.benchmarks.models import Endpoint, Local, Named, purse_of
 from astra.benchmarks.registry import BENCHMARKS
 from astra.benchmarks.registry import Benchmark as Package
+from astra.caches import digest_of
 from astra.chat import ChatError
 from astra.llm.types import Settings
 from astra.records import Arena, Reject, Section, Trajectory, Unavailable

@@ -25,16 +25,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field
 
+from astra.distinct import Outcome, distinct, server_id, too_few, without_copies
 from astra.formats import READERS, FoundServer, UnknownFormat, format_of
-from astra.formats.copies import fingerprint
 from astra.formats.domains import domain_of
 from astra.formats.parsing import SUFFIXES, Unreadable, parse
 from astra.live import LiveConfigInvalid, LiveError, LiveServer, Notes, notes_file, read_notes, server_config
-from astra.records import Reject, Section, Server, Source, ToolSpec, content_id
+from astra.records import Reject, Section, Server, Source, ToolSpec
 from astra.stage import Contract, Run, StageError
 
 
@@ -61,11 +61,6 @@ CONTRACT = Contract(
 NO_DOMAIN = "unclassified"
 NO_LICENCE = "unknown"
 LIVE_AT_ONCE = 4
-
-
-class Outcome(NamedTuple):
-    servers: tuple[Server, ...]
-    rejects: tuple[Reject, ...]
 
 
 @dataclass(frozen=True)
@@ -221,13 +216,13 @@ def keep(found: Found, params: Params) -> Outcome:
             tools.append(_cut(tool, params.max_description))
     wanted = notes.min_tools or params.min_tools
     if len(tools) < wanted:
-        rejects += _too_few(server.name, source.uri, [tool.name for tool in tools], wanted, empty=not rejects)
+        rejects += too_few(server.name, source.uri, [tool.name for tool in tools], wanted, empty=not rejects)
         return Outcome((), tuple(rejects))
     title, description = notes.title or server.title, notes.description or server.description
     stated = notes.domain or server.domain
     guessed = None if stated else domain_of((server.name, title, description), _texts(tools))
     record = Server(
-        id=_id(source.format, server.name, tools),
+        id=server_id(source.format, server.name, tools),
         name=server.name,
         title=title,
         description=description,
@@ -236,10 +231,6 @@ def keep(found: Found, params: Params) -> Outcome:
         source=source.model_copy(update={"licence": notes.licence or source.licence}),
     )
     return Outcome((record,), tuple(rejects))
-
-
-def _id(source_format: str, name: str, tools: Iterable[ToolSpec]) -> str:
-    return content_id("server", source_format, name, [tool.model_dump(mode="json") for tool in tools])
 
 
 def _texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
@@ -252,87 +243,6 @@ def _cut(tool: ToolSpec, most: int) -> ToolSpec:
         return tool
     head = tool.description[: most - 2].rsplit(maxsplit=1)[0]
     return tool.model_copy(update={"description": f"{head} …", "notes": (*tool.notes, "description_cut")})
-
-
-def _too_few(name: str, uri: str, tools: list[str], wanted: int, empty: bool) -> Iterator[Reject]:
-    """One reject for each tool; one for the server where it is ``empty``, having not even bad ones."""
-    detail = f"server {name} has {len(tools)} of at least {wanted} tools: give its notes min_tools and a reason"
-    ids = [f"{uri}/{tool}" for tool in tools] or ([uri] if empty else [])
-    return (Reject(id=one, reason="too_few_tools", detail=detail) for one in ids)
-
-
-def distinct(servers: Iterable[Server]) -> Outcome:
-    """Servers with a name each: a copy of an earlier server is rejected, a namesake gets its id's digits."""
-    servers = list(servers)
-    kept: dict[str, Server] = {}
-    rejects: list[Reject] = []
-    names: set[str] = set()
-    taken = {server.name for server in servers}
-    for server in servers:
-        if server.id in kept:
-            detail = f"same name and tools as {kept[server.id].source.uri}: remove one of the two"
-            rejects += [
-                Reject(id=f"{server.source.uri}/{tool.name}", reason="duplicate_server", detail=detail)
-                for tool in server.tools
-            ]
-            continue
-        name = server.name
-        if name in names:
-            name = f"{server.name[:51]}_{server.id[-12:]}"
-            while name in names | taken:
-                name = f"{name[:-1]}{'x' if name[-1] != 'x' else 'y'}"
-        names.add(name)
-        kept[server.id] = server.model_copy(update={"name": name})
-    return Outcome(tuple(kept.values()), tuple(rejects))
-
-
-def without_copies(servers: Iterable[Server], params: Params, least: Mapping[str, int]) -> Outcome:
-    """The servers with copies of earlier servers' tools noted, or dropped; ``least`` is min_tools by server id.
-
-    Only a tool that is kept is an original, and within one server nothing is a copy.
-    """
-    kept: list[Server] = []
-    rejects: list[Reject] = []
-    originals: dict[bytes, str] = {}
-    for server in servers:
-        keys = {tool.name: fingerprint(tool) for tool in server.tools}
-        same = {name: originals[key] for name, key in keys.items() if key in originals}
-        outcome = Outcome((server,), ())
-        if same and params.duplicates == "report":
-            outcome = Outcome((_noted(server, same),), ())
-        elif same:
-            outcome = _dropped(server, same, least.get(server.id, params.min_tools))
-        for one in outcome.servers:
-            for tool in one.tools:
-                key = keys[tool.name]
-                if key is not None:
-                    originals.setdefault(key, f"{one.name}/{tool.name}")
-        kept += outcome.servers
-        rejects += outcome.rejects
-    return Outcome(tuple(kept), tuple(rejects))
-
-
-def _noted(server: Server, same: Mapping[str, str]) -> Server:
-    tools = (
-        tool.model_copy(update={"notes": (*tool.notes, f"copy_of {same[tool.name]}")}) if tool.name in same else tool
-        for tool in server.tools
-    )
-    return server.model_copy(update={"tools": tuple(tools)})
-
-
-def _dropped(server: Server, same: Mapping[str, str], wanted: int) -> Outcome:
-    """The server without the tools that others have, or rejects for all where too few are left."""
-    uri = server.source.uri
-    rejects = [
-        Reject(id=f"{uri}/{name}", reason="duplicate_tool", detail=f"the same tool as {original}, under any name")
-        for name, original in same.items()
-    ]
-    tools = tuple(tool for tool in server.tools if tool.name not in same)
-    if len(tools) < wanted:
-        rejects += _too_few(server.name, uri, [tool.name for tool in tools], wanted, empty=False)
-        return Outcome((), tuple(rejects))
-    changed = {"tools": tools, "id": _id(server.source.format, server.name, tools)}
-    return Outcome((server.model_copy(update=changed),), tuple(rejects))
 
 
 def summary(servers: Iterable[Server]) -> dict[str, Any]:
@@ -371,7 +281,7 @@ def main() -> None:
                     overrides[one.server.name] = one.notes.min_tools
                     least |= {server.id: one.notes.min_tools for server in outcome.servers}
         named = distinct(servers)
-        kept = without_copies(named.servers, params, least)
+        kept = without_copies(named.servers, params.duplicates, params.min_tools, least)
         for reject in [*rejects, *named.rejects, *kept.rejects]:
             run.reject(reject.id, reject.reason, reject.detail)
         run.write("servers", kept.servers)

@@ -51,6 +51,7 @@ from astra.training.filling import (
     FillingExhausted,
     Play,
     Scored,
+    Unfinished,
     passed,
     score,
 )
@@ -67,6 +68,10 @@ class Params(Section):
     start: Literal["sft", "base"] = Field(description="The model that practises; base is the ablation RL only.")
     control: bool = Field(description="Train models/control too, SFT continued for RL's compute; else it stays empty.")
     reward: str = Field(description=f"One of {', '.join(REWARDS)} (paper: f1).")
+    unfinished: Unfinished = Field(
+        description="Reward of an episode that was cut: zero, or scored by its calls. It is not trained on itself, but "
+        "counts in its group; scored, finished episodes gain nothing by ending, and more and more are cut."
+    )
     engine: EngineName = Field(description="What samples: hf, a replica in this process, or vllm.")
     vllm: Serving
     sandboxes: int = Field(ge=1, description="Sandboxes that run tools side by side; 1 with engine hf on two cores.")
@@ -181,7 +186,7 @@ def playing(params: Params, engine: Engine, chat: Chat, sandbox: Sandbox, seed: 
             draw = random.Random(f"{seed}:rollouts:{next(numbers)}").getrandbits(62)
             sampling = Sampling(params.grpo.temperature, limits.max_new_tokens, limits.max_response_tokens, draw)
             return [
-                score(episode, reward)
+                score(episode, reward, params.unfinished)
                 for episode in play_cases(engine, chat, cases, sampling, sandbox, limits.max_calls)
             ]
 

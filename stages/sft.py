@@ -15,25 +15,22 @@ the run's own tools and knowledge.
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 from pydantic import Field
 
-from astra.chat import BUILTIN_PHRASES, Chat, ChatError, Choice, Encoded, NotTrainable, build_tokenizer
+from astra.chat import Chat, ChatError, Choice, Encoded, NotTrainable
 from astra.decontamination.check import TrainingRow, decontaminate, digest_of
 from astra.decontamination.report import clearance, reject_detail
 from astra.decontamination.settings import Decontaminating
-from astra.records import Arena, Message, Scorecard, Section, ToolSpec, Trajectory
+from astra.records import Arena, Message, Scorecard, Section, Trajectory
 from astra.sandbox import open_sandbox
 from astra.splits import Heldout, of_messages
 from astra.stage import Contract, Run, StageError, write_json
-from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate, label_of
+from astra.training.demonstrations import Demonstrating, DemonstrationFailed, demonstrate
 from astra.training.distractors import Distractors, Mixing
 from astra.training.episodes import Case, absent_of
 from astra.training.imitation import Checkpoints, LossInvalid, Schedule
@@ -41,7 +38,9 @@ from astra.training.launch import Launcher, LaunchFailed
 from astra.training.lesson import Lesson, report, teach
 from astra.training.policy import Policy, copy_policy, new_policy, save_policy
 from astra.training.provenance import describe
+from astra.training.rows import Row, question_of, set_apart, summary, text_of, write_rows
 from astra.training.samples import Making, Sample, Split, drafts, fit, make
+from astra.training.vocabulary import make_chat
 from astra.training.weights import Lora
 from astra.wheels import unpacked
 
@@ -123,17 +122,6 @@ def clear(
     return [one for one in trajectories if one.id not in worst], [one for one in arenas if one.id not in worst]
 
 
-class Row(NamedTuple):
-    """A conversation to imitate."""
-
-    id: str
-    origin: str
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...]
-    parent: str = ""  # the conversation, where the row is its beginning up to one turn
-    turn: int | None = None
-
-
 def worth_imitating(
     run: Run, trajectories: Sequence[Trajectory], scores: dict[str, float], min_score: float, heldout: Heldout
 ) -> list[Row]:
@@ -153,16 +141,6 @@ def worth_imitating(
         else:
             rows.append(Row(one.id, "imitation", one.messages, one.tools))
     return rows
-
-
-def question_of(messages: Sequence[Message]) -> str:
-    return next((message.content or "" for message in messages if message.role == "user"), "")
-
-
-def text_of(messages: Sequence[Message]) -> str:
-    """All that is said, called and answered."""
-    calls = (call.function.arguments for message in messages for call in message.tool_calls)
-    return "\n".join([*(message.content or "" for message in messages), *calls])
 
 
 def show_in_arenas(
@@ -207,31 +185,6 @@ def set_up(arena: Arena, distractors: Distractors, missing_tool: float, rng: ran
     tools = [*own, *mixed]
     rng.shuffle(tools)
     return Case(arena, tuple(tools), missing)
-
-
-def make_chat(rows: Sequence[Row], arenas: Sequence[Arena], pieces: int) -> Chat:
-    """The built-in policy's chat: a tokenizer over this run's tools and entities, and words of its conversations."""
-    tools = [tool.spec for arena in arenas if arena.split == "train" for tool in arena.tools]
-    entities = {str(value) for arena in arenas for probe in arena.probes for value in probe.arguments.values()}
-    names = (
-        entities
-        | {spec.name for spec in tools}
-        | {spec.description for spec in tools}
-        | {label_of(spec) for spec in tools}
-    )
-    plain = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
-    texts = [
-        piece
-        for row in rows[:: max(1, len(rows) // 2000)]
-        for message in row.messages
-        for piece in plain.split(message.content or "")
-    ]
-    schemas = [
-        f"{spec.name}({', '.join(spec.parameters.get('properties', {}))}): {spec.description}"
-        for row in rows[:200]
-        for spec in row.tools
-    ]
-    return Chat(build_tokenizer([*texts, *schemas], names, BUILTIN_PHRASES, pieces))
 
 
 def encode(run: Run, chat: Chat, rows: Sequence[Row], params: Params) -> list[tuple[Row, Encoded]]:
@@ -282,44 +235,6 @@ def _checked(chat: Chat, row: Row, params: Params, report: Making) -> Sample:
         raise NotTrainable("too_long", f"{len(ids)} tokens, sft.max_length is {params.max_length}")
     report.cuts.append(fitted.cut)
     return fitted.sample
-
-
-def write_rows(path: Path, kept: Iterable[tuple[Row, Encoded]]) -> None:
-    """Token arrays as Parquet: id, origin, input_ids (int32), mask (int8), and the parent and turn of a split one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    columns = ["id", "origin", "input_ids", "mask", "parent", "turn"]
-    frame = pd.DataFrame(
-        [(row.id, row.origin, one.ids, one.mask, row.parent, row.turn or 0) for row, one in kept], columns=columns
-    )
-    frame.to_parquet(path, index=False)
-
-
-def summary(kept: Sequence[tuple[Row, Encoded]], losses: Sequence[dict[str, float]]) -> dict[str, Any]:
-    lengths = [len(one.ids) for _, one in kept]
-    trained = [sum(one.mask) for _, one in kept]
-    return {
-        "imitation": sum(row.origin == "imitation" for row, _ in kept),
-        "demonstrations": sum(row.origin == "demonstration" for row, _ in kept),
-        "demonstration_share": round(fmean(row.origin == "demonstration" for row, _ in kept), 4),
-        "tokens": sum(lengths),
-        "trained_tokens": sum(trained),
-        "mean_length": round(fmean(lengths), 2),
-        "trained_tokens_a_row": {"min": min(trained), "mean": round(fmean(trained), 2), "max": max(trained)},
-        "final_loss": round(fmean(one["loss"] for one in losses[-5:]), 4),
-    }
-
-
-def set_apart(
-    kept: Sequence[tuple[Row, Encoded]], share: float, seed: int
-) -> tuple[list[tuple[Row, Encoded]], list[tuple[Row, Encoded]]]:
-    """What is trained on and what its loss is measured on; all attempts at one question are on one side."""
-    sides: tuple[list[tuple[Row, Encoded]], list[tuple[Row, Encoded]]] = ([], [])
-    for row, encoded in kept:
-        about = (
-            (row.parent or row.id).rpartition(":")[0] if row.origin == "demonstration" else question_of(row.messages)
-        )
-        sides[random.Random(f"{seed}:apart:{about}").random() < share].append((row, encoded))
-    return sides if sides[0] else (list(kept), [])
 
 
 def main() -> None:

@@ -19,23 +19,22 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from astra.agent import Asks, Conversation, Limits, ModelPolicy, converse
-from astra.environments import Environment, EnvironmentUnavailable
+from astra.conversations import Figures, check_refusals, within_losses, without_repetitions
+from astra.environments import Environment
 from astra.environments.emulator import Emulator, EmulatorContradiction, EmulatorReplyInvalid
-from astra.environments.faults import FAULTS
 from astra.environments.live import Live, LiveCallFailed, LiveSessions
 from astra.environments.recording import CallsLive, Mode, answered_live
 from astra.environments.routed import Routed, ToolNameTaken
 from astra.live import LiveConfig, LiveConfigInvalid, read_config, read_notes
-from astra.llm import Client, EndpointUnavailable, ModelParams, Models, RequestRefused, Settings
+from astra.llm import ModelParams, Models, RequestRefused, Settings
 from astra.prompts import render
 from astra.records import Message, Reject, Section, Server, Task, ToolSpec, Trajectory, content_id
 from astra.servers import pool
@@ -86,7 +85,6 @@ CONTRACT = Contract(
     settings={"llm": Settings},
 )
 
-FEW = 10  # of fewer conversations than this, any number may be refused
 KEPT_ENDS = {"answered", "max_turns", "max_tokens"}  # a cut reply, a loop or silence teaches nothing
 FAILURES: tuple[tuple[type[Exception], str], ...] = (
     (EmulatorContradiction, "emulator_contradiction"),
@@ -270,33 +268,6 @@ def _environment(one: Try, server: Server, tools: tuple[ToolSpec, ...], stage: S
 # ---------------------------------------------------------------- all of them
 
 
-def check_refusals(client: Client, tries: int) -> None:
-    """Raises EndpointUnavailable where a model refuses so often that it cannot be the conversations' fault."""
-    n_refused = client.meter.refused.total()
-    if tries >= FEW and n_refused > tries / 2:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in client.meter.refused.most_common())
-        raise EndpointUnavailable(
-            f"{n_refused} requests were refused in {tries} conversations ({reasons}). Change the model or its limits, "
-            f"then: dvc repro trajectories"
-        )
-
-
-def within_losses(held: Iterable[Trajectory | Reject], max_lost: float) -> Iterator[Trajectory | Reject]:
-    """The same. Raises EnvironmentUnavailable at their end where too many of them were lost to live servers."""
-    tries, n_lost, last = 0, 0, ""
-    for one in held:
-        tries += 1
-        if isinstance(one, Reject) and one.reason == "tool_infra_error":
-            n_lost, last = n_lost + 1, one.detail
-        yield one
-    if tries >= FEW and n_lost > max_lost * tries:
-        raise EnvironmentUnavailable(
-            f"{n_lost} of {tries} conversations were lost to live servers, more than trajectories.max_lost "
-            f"{max_lost:g}; the last: {last}. Finished model replies are kept; when the servers work again: "
-            f"dvc repro trajectories"
-        )
-
-
 def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str, Server]:
     """Servers by id. Raises StageError for a task of a server that is not there."""
     by_id = {server.id: server for server in servers}
@@ -308,75 +279,6 @@ def known_servers(tasks: Iterable[Task], servers: Iterable[Server]) -> dict[str,
                     f"{CONTRACT.reads['servers']}. Run: dvc repro tasks"
                 )
     return by_id
-
-
-@dataclass
-class Figures:
-    """What the paper reports of its set, and how its calls went; counted as trajectories pass by."""
-
-    n: int = 0
-    messages: int = 0
-    errors: int = 0
-    repaired: int = 0
-    user_turns: int = 0
-    parallel: int = 0
-    stops: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    executed: Counter[str] = field(default_factory=Counter)
-    called: set[tuple[tuple[str, ...], str]] = field(default_factory=set)
-    faults: Counter[str] = field(default_factory=Counter)  # these two of all that were held, repetitions among them
-    n_emulated: int = 0
-
-    def held(self, outcomes: Iterable[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
-        """The same outcomes; counts failures where nothing is sorted out that had few of them."""
-        for one in outcomes:
-            answers = one.messages if isinstance(one, Trajectory) else ()
-            self.faults.update(message.fault for message in answers if message.fault is not None)
-            self.n_emulated += sum(message.executed_by == "emulator" for message in answers)
-            yield one
-
-    def of(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The same trajectories."""
-        for one in trajectories:
-            self._count(one)
-            yield one
-
-    def _count(self, one: Trajectory) -> None:
-        answers = [message for message in one.messages if message.role == "tool"]
-        self.n += 1
-        self.messages += len(one.messages)
-        self.stops[one.stop] += 1
-        self.kinds[one.kind] += 1
-        self.user_turns += sum(message.role == "user" for message in one.messages)
-        self.parallel += sum(len(message.tool_calls) > 1 for message in one.messages)
-        self.executed.update(message.executed_by or "nobody" for message in answers)
-        self.called.update((one.server_ids, message.name) for message in one.messages if message.name)
-        self.errors += sum(message.is_error for message in answers)
-        self.repaired += sum(bool(message.repairs) for message in answers)
-
-    def metrics(self) -> dict[str, Any]:
-        calls, emulated = self.executed.total(), self.executed["emulator"]
-        return {
-            "stops": dict(sorted(self.stops.items())),
-            "kinds": dict(sorted(self.kinds.items())),
-            "user_turns_per_conversation": _share(self.user_turns, self.n),
-            "turns_with_several_calls": self.parallel,
-            "messages_per_conversation": _share(self.messages, self.n),
-            "calls_per_conversation": _share(calls, self.n),
-            "distinct_tools_called": len(self.called),
-            "tool_calls": calls,
-            "live_calls": self.executed["live"],
-            "emulated_calls": emulated,
-            "fault_share": _share(self.faults.total(), self.n_emulated),
-            "fault_shares": {kind: _share(self.faults[kind], self.n_emulated) for kind in FAULTS},
-            "error_share": _share(self.errors, calls),
-            "refused_by_loop": self.executed["agent"],
-            "repaired_calls": self.repaired,
-        }
-
-
-def _share(part: int, whole: int) -> float:
-    return round(part / whole, 4) if whole else 0.0
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -409,24 +311,6 @@ def main(arguments: Sequence[str] = ()) -> None:
         for client in (agent, emulator, *([user] if user else [])):
             check_refusals(client, run.n_in)
         run.metrics |= seen.metrics()
-
-
-def without_repetitions(held: Iterable[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:
-    """The same; an attempt that says and does what an earlier one at its task did is a reject.
-
-    What the system prompt wanted and which other tools were offered makes no difference to that.
-    """
-    task, seen = "", dict[tuple[Message, ...], int]()
-    for one in held:
-        if isinstance(one, Trajectory):
-            task, seen = (task, seen) if one.task_id == task else (one.task_id, {})
-            said = tuple(message for message in one.messages if message.role != "system")
-            if said in seen:
-                detail = f"attempt {seen[said]} went the same way"
-                yield Reject(id=f"{one.task_id}:{one.attempt}", reason="same_as_attempt", detail=detail)
-                continue
-            seen[said] = one.attempt
-        yield one
 
 
 def kept(held: Iterable[Trajectory | Reject], run: Run) -> Iterator[Trajectory]:

@@ -41,7 +41,7 @@ from tests.import_closure import ROOT
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script><img src=x onerror=\"window.hacked = 2\"> <!-- '\\'; ${hacked} `  \\u2028 "
-    "\u2028\u2029 \x00\x1b[31m \u202emirrored\u202c \U0001f600 <a href='javascript:window.hacked=3'>x</a> {{ 7 * 7 }}"
+    "\u2028\u2029 \x00\x1b[31m \u202emirrored\u202c \U0001f600 <a href='javascript:window.hacked=3'>x</a> {{ 7 * 7 }} */}); window.hacked = 4; ({/*"
 )
 HUGE = 3_000_000
 SEVEN = ("QU", "QP", "TCU", "TCP", "TCS", "TC", "FA")

@@ -15,7 +15,8 @@ import yaml
 from astra.ablations.__main__ import main
 from astra.ablations.collecting import CASES, CURVES, Experiment, collect, experiments, keep, workspaces
 from astra.ablations.figures import curve_bands, estimate, figures_of
-from astra.ablations.plan import Plan, Side, Trial, flags, leaves, read_plan, trials
+from astra.ablations.plan import Plan, Side, Trial, flags, read_plan, trials
+from astra.nested import leaves
 from astra.stage import StageError
 from stages import ablations
 from tests.import_closure import ROOT

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from astra.chat import Chat, ChatError, NotTrainable
 from astra.records import Message
 from astra.stage import StageError
+from astra.training.rows import Row, summary
 from stages import sft
 from tests.stages.training_run import PARAMS
 from tests.test_chat import TOOL, call, new_chat, result, trained_spans, turn
@@ -73,7 +74,7 @@ def encoded(chat: Chat, conversations, **changes):
     """The run, its params and what is kept of these conversations."""
     params = sft.Params.model_validate(PARAMS["sft"] | {"max_length": 1000} | changes)
     run = Rejecting()
-    rows = [sft.Row(f"row{number}", "imitation", tuple(one), (TOOL,)) for number, one in enumerate(conversations, 1)]
+    rows = [Row(f"row{number}", "imitation", tuple(one), (TOOL,)) for number, one in enumerate(conversations, 1)]
     run.n_in = len(rows)
     kept = sft.encode(run, chat, rows, params)  # type: ignore[arg-type]
     assert run.n_in == len(kept) + len(run.rejects)
@@ -128,7 +129,7 @@ def test_tool_and_user_tokens_are_never_trained():
 
 def test_the_counts_of_trained_tokens_are_reported():
     ((row, one),), _ = encode(new_chat(), *HELLO)
-    numbers = sft.summary([(row, one)], [{"step": 1, "loss": 1.0}])["trained_tokens_a_row"]
+    numbers = summary([(row, one)], [{"step": 1, "loss": 1.0}])["trained_tokens_a_row"]
     assert numbers["min"] == numbers["max"] == sum(one.mask) > 0
 
 

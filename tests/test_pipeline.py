@@ -22,12 +22,13 @@ DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text())
 
 LAYERS = {
-    "records": 0, "yaml_files": 0, "caches": 0,
+    "records": 0, "yaml_files": 0, "caches": 0, "nested": 0,
     "stage": 1, "formats": 1, "prompts": 1, "llm": 1, "sandbox": 1, "chat": 1, "rewards": 1, "answers": 1,
     "knowledge": 1, "live": 1, "splits": 1, "tables": 1, "toolgraph": 1, "evidence": 2, "encoder": 1,
     "wheels": 1, "wording": 1, "servers": 2, "user": 2, "knowledge_server": 2, "judge": 2, "environments": 2,
-    "decontamination": 2,
-    "agent": 3, "drafts": 3, "exports": 3, "certificate": 3, "decomposition": 3,
+    "decontamination": 2, "distinct": 2,
+    "agent": 3, "conversations": 3, "scorecards": 3, "drafts": 3, "exports": 3, "certificate": 3, "decomposition": 3,
+    "likeness": 4, "rewriting": 4,
     "ablations": 4, "benchmarks": 3, "lineage": 4, "profile": 2, "report": 4, "training": 4, "show": 4, "synthesis": 4,
 }  # fmt: skip
 TORCH = {"torch", "transformers", "trl", "accelerate", "datasets", "sentence_transformers", "tokenizers"}

@@ -7,9 +7,9 @@ import http.server
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import psutil
 import pytest
@@ -25,6 +25,8 @@ playwright = pytest.importorskip(
 )
 
 MANY = 50_000
+# the browser's own address bar, which is a renderer of 75 MiB and no part of what is looked at
+NO_ADDRESS_BAR = ["--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"]
 
 
 class Looked:
@@ -64,7 +66,7 @@ class Looked:
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        one = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *NO_ADDRESS_BAR])
         yield one
         one.close()
 
@@ -274,24 +276,21 @@ def memory_mib() -> float:
     return sum(one.memory_full_info().pss for one in of_browser()) / 2**20
 
 
-def busy_seconds() -> float:
-    """What the browser's processes have computed together: what a page takes, however busy the machine is."""
-    return sum(one.cpu_times().user + one.cpu_times().system for one in of_browser())
-
-
 @pytest.mark.slow
 def test_fifty_thousand_trajectories_open_within_two_seconds_and_500_mib(browser, tmp_path):
     words = "I need you to find a client by name, then use that result to issue an invoice. " * 4
     address = made(tmp_path / "many", MANY, 20_000, words=words).as_uri()
-    one = Looked(browser, address)
-    took: dict[str, float] = {}
-    for name, place, shown in (("overview", "", ".tile"), ("list", "#/list/trajectory", "td.first a"),
-                               ("record", f"#/trajectory/trajectory-{MANY - 1:012x}", ".turn.user")):  # fmt: skip
-        one.page.goto("about:blank")
-        before, start = busy_seconds(), time.monotonic()
-        one.page.goto(address + place, wait_until="commit")
-        one.page.wait_for_selector(f"{shown} >> visible=true")
-        took[name] = min(busy_seconds() - before, time.monotonic() - start)
+    took: dict[str, list[float]] = {}
+    for _ in range(4):  # the last one is measured for its memory too
+        one = Looked(browser, address)
+        for name, place, shown in (("overview", "", ".tile"), ("list", "#/list/trajectory", "td.first a"),
+                                   ("record", f"#/trajectory/trajectory-{MANY - 1:012x}", ".turn.user")):  # fmt: skip
+            one.page.goto("about:blank")
+            one.page.goto(address + place, wait_until="commit")
+            one.page.wait_for_selector(f"{shown} >> visible=true")
+            took.setdefault(name, []).append(one.page.evaluate("performance.now()") / 1000)  # s since it began
+        if len(took["record"]) < 4:
+            one.context.close()
     one.open("#/list/trajectory?q=find&faults=stale&sort=overall")
     assert one.listed().endswith("of 7,143")
     one.open("#/list/reject?reason=voted_down")
@@ -299,5 +298,7 @@ def test_fifty_thousand_trajectories_open_within_two_seconds_and_500_mib(browser
     held = memory_mib()
     one.context.close()
     assert one.complaints == []
-    assert max(took.values()) < 2, took
+    first = {name: round(median(seconds), 2) for name, seconds in took.items()}
+    print(f"first views {first} s, {held:.0f} MiB")
+    assert max(first.values()) < 2, took
     assert 50 < held < 500

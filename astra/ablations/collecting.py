@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import pandas as pd
 
 from astra.ablations.figures import MEASURES
-from astra.ablations.plan import Plan, Trial, leaves, trials
+from astra.ablations.plan import Plan, Trial, trials
+from astra.nested import leaves
 from astra.stage import StageError
 from astra.yaml_files import read_yaml
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError, model_validator
 
+from astra.nested import leaves
 from astra.records import Section
 from astra.stage import StageError
 from astra.yaml_files import YamlInvalid, read_yaml
@@ -91,16 +92,6 @@ def flags(plan: Plan, trial: Trial) -> list[str]:
     values = dict(entry for tree in changes for entry in leaves(tree))
     said = [f"seed={trial.seed}", *(f"{key}={_text(value)}" for key, value in values.items())]
     return [part for one in said for part in ("-S", one)]
-
-
-def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of everything in a tree that is no mapping."""
-    for key, value in tree.items():
-        place = f"{above}.{key}" if above else str(key)
-        if isinstance(value, Mapping):
-            yield from leaves(value, place)
-        else:
-            yield place, value
 
 
 def _text(value: Any) -> str:

@@ -61,17 +61,3 @@ def _read(file: Path) -> dict[str, Any]:
         except (ValueError, KeyError, TypeError):  # cut short: that case is played again
             continue
     return found
-
-
-def digest_of(*paths: Path) -> str:
-    """A hash over the names and contents of files; a folder counts with all its files but caches."""
-    digest = hashlib.sha256()
-    for path in paths:
-        files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-        for file in files:
-            if "__pycache__" in file.parts or ".git" in file.parts:
-                continue
-            digest.update(f"{file.relative_to(path.parent)}\n".encode())
-            with file.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()[:20]

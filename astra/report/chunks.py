@@ -1,8 +1,10 @@
 """Records in scripts beside the page, a few hundred kilobytes each, so that a page loads only what is looked at.
 
 A page opened from disk may not fetch, but it may run a script that lies beside it. So each chunk is a script of one
-call, ``astra.take(name, text)``, whose text is JSON: parsed as data, a key called ``__proto__`` is only a key. What a
-model wrote can hold anything, so that JSON is ASCII without angle brackets.
+call, ``astra.take(name, function(){/*text*/})``, whose text is JSON: parsed as data, a key called ``__proto__`` is only
+a key. It stands in a comment because the page can then read it out of the script's own source: of a string a browser
+would keep a second copy. What a model wrote can hold anything, so that JSON is ASCII without angle brackets, and never
+ends a comment.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 Role = Literal["text", "id", "facet", "tags", "number"]
 
 CHARACTERS = 300_000  # of one chunk of records, about
-ROWS = 1_000  # of one chunk of an index, and ids of one chunk of places, about
+ROWS = 250  # of one chunk of an index, and ids of one chunk of places, about
 CHOICES = 200  # of a filter; the commonest
 
 
@@ -47,19 +49,15 @@ class Entry(NamedTuple):
 
 
 def safe_json(value: Any) -> str:
-    """JSON that may stand in a script, in an element of a page and between single quotes once those are escaped."""
+    """JSON that may stand in a script, a comment of a script and an element of a page."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x7f", "\\u007f")
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x7f", "\\u007f")
+    return text.replace("*/", "*\\/")  # only a string can hold it
 
 
-def script(name: str, value: Any) -> str:
-    """A script that hands the value to the page under that name."""
-    return f"astra.take({_quoted(safe_json(name))},{_quoted(safe_json(value))});\n"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def script(name: str, text: str) -> str:
+    """A script that hands the value of that safe JSON to the page under the name."""
+    return f"astra.take({safe_json(name)},function(){{/*{text}*/}});\n"
 
 
 @dataclass
@@ -141,8 +139,7 @@ class Shelf:
         return n_chunks
 
     def _write(self, name: str, text: str) -> None:
-        call = f"astra.take({_quoted(safe_json(name))},{_quoted(text)});\n"
-        (self.folder / f"{name}.js").write_text(call, encoding="ascii")
+        (self.folder / f"{name}.js").write_text(script(name, text), encoding="ascii")
 
 
 def spread(text: str) -> int:

@@ -96,12 +96,12 @@ const coming = new Map();
 const lists = new Map();
 const chunks = new Map();
 
+// A chunk's text stands in a comment of its script, `function(){/*…*/}`: a slice of the source is no copy of it.
 window.astra = {
-  take(name, text) {
-    const key = JSON.parse(name);
-    const found = waiting.get(key);
-    waiting.delete(key);
-    if (found) found(JSON.parse(text));
+  take(name, holder) {
+    const found = waiting.get(name);
+    waiting.delete(name);
+    if (found) found(JSON.parse(String(holder).slice(13, -3)));
   },
 };
 
@@ -137,7 +137,7 @@ const chunk = (shelf, n) => kept(chunks, `${shelf.kind}-records-${n}`);
 
 // All lines of a list, chunk by chunk: what has been looked through is let go before it grows old in memory.
 async function* parts(shelf) {
-  for (let n = 0; n < shelf.lists; n += 1) yield (await read(`${shelf.kind}-list-${n}`)).map((row, k) => [n * shelf.rows + k, row]);
+  for (let n = 0; n < shelf.lists; n += 1) yield await read(`${shelf.kind}-list-${n}`);
 }
 
 async function record(shelf, place) {
@@ -162,9 +162,11 @@ function spread(text) {
 async function placeOf(shelf, id) {
   const found = (await read(`${shelf.kind}-places-${spread(id) % shelf.places}`)).find(([one]) => one === id);
   if (found || shelf.kind !== "graph") return found ? found[1] : -1;
+  let before = 0;
   for await (const part of parts(shelf)) {
-    const named = part.find(([, row]) => row[2] === id);
-    if (named) return named[0];
+    const n = part.findIndex((row) => row[2] === id);
+    if (n >= 0) return before + n;
+    before += part.length;
   }
   return -1;
 }
@@ -195,7 +197,7 @@ async function selected(shelf, query, told) {
     const found = [];
     for (let place = start; place < Math.min(start + PAGE, shelf.n); place += 1) {
       const part = await list(shelf, Math.floor(place / shelf.rows));
-      found.push([place, part[place % shelf.rows]]);
+      found.push(part[place % shelf.rows]);
     }
     return { found, n: shelf.n, start };
   }
@@ -205,9 +207,9 @@ async function selected(shelf, query, told) {
   let first = []; // of those that fit, no more than are shown or stand before
   let n = 0, seen = 0;
   for await (const part of parts(shelf)) {
-    const more = part.filter(([, row]) => fits(row));
+    const more = part.filter(fits);
     first.push(...more);
-    if (by) first.sort(([, a], [, b]) => compared(a[by], b[by]) * down);
+    if (by) first.sort((a, b) => compared(a[by], b[by]) * down);
     first = first.slice(0, start + PAGE);
     n += more.length;
     if (!told(seen += part.length)) break; // something else is asked for by now
@@ -295,7 +297,7 @@ function showList(shelf, query, current) {
       const to = (place, text) => h("button", { type: "button", disabled: place < 1 || place > last || place === page,
         onclick: () => { go({ [PLACE]: String(place) }); scrollTo(0, 0); } }, text);
       body.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "list" }, heads(shelf, query, go),
-        h("tbody", {}, found.map(([, row]) => line(shelf, row))))),
+        h("tbody", {}, found.map((row) => line(shelf, row))))),
       h("div", { class: "pager" }, to(1, "First"), to(page - 1, "Back"), `Page ${number(page)} of ${number(last)}`,
         to(page + 1, "Next"), to(last, "Last")));
     } catch (error) { if (current()) body.replaceChildren(failure(error)); }

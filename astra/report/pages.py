@@ -16,6 +16,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
+from astra.nested import leaves
 from astra.report import charts, dag, yields
 from astra.report.chunks import Kind, Shelf, safe_json
 from astra.report.reading import STAGES, STUDIES, Numbers, entries
@@ -80,7 +81,7 @@ def page(found: Numbers, flow: list[dict[str, Any]], shelves: list[dict[str, Any
         scores=found.curves.get("eval", []),
         differences=list(_estimates(found.metrics.get("eval", {}).get("paired", {}))),
         figures=list(_figures(found.metrics.get("ablations", {}))),
-        flat={stage: list(_flat(one)) for stage, one in found.metrics.items()},
+        flat={stage: list(leaves(one)) for stage, one in found.metrics.items()},
         **sections,
     )
 
@@ -227,15 +228,6 @@ def _line(start: tuple[float, float], end: tuple[float, float], wide: bool) -> s
     x1, y1, x2, y2 = start[0] + width / 2, start[1] + height, end[0] + width / 2, end[1]
     bend = y2 - GAP[1] / 2
     return f"M{x1} {y1}V{y2 - GAP[1]}C{x1} {bend} {x2} {bend} {x2} {y2}"
-
-
-def _flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a metrics file with their dotted names."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _flat(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, tree
 
 
 def _estimates(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from astra.caches import cache_root
+from astra.caches import cache_root, files_of, sha256_of
 from astra.records import canonical
 
 OURS = "practice.pickle"
@@ -26,11 +26,8 @@ def run_folder(stage: str, settings: Any, inputs: Iterable[Path]) -> Path:
     """The folder of the run with these settings and input files; folders count with all their files."""
     digest = hashlib.sha256(canonical(settings).encode())
     for path in inputs:
-        files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-        for file in files:
-            digest.update(f"\n{file.relative_to(path.parent)}\n".encode())
-            with file.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
+        for file in files_of(path):
+            digest.update(f"\n{file.relative_to(path.parent)}\n".encode() + sha256_of(file))
     return cache_root() / stage / digest.hexdigest()[:20]
 
 

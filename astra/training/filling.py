@@ -98,6 +98,7 @@ class Cases(Protocol):
     def restore(self, state: object) -> None: ...
 
 
+Unfinished = Literal["zero", "scored"]
 Play = Callable[[Sequence[Case]], list[Scored]]
 Group = list[Scored]
 
@@ -110,10 +111,12 @@ class Chosen:
     counts: bool
 
 
-def score(episode: Episode, reward: Reward) -> Scored:
+def score(episode: Episode, reward: Reward, unfinished: Unfinished = "scored") -> Scored:
     """The episode with its reward; none where the machinery failed."""
     if episode.failed:
         return Scored(episode, None)
+    if episode.stop == "truncated" and unfinished == "zero":
+        return Scored(episode, 0.0)
     return Scored(episode, reward(*episode.tally))
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset, disable_progress_bars
 
-from astra.caches import cache_root
+from astra.caches import cache_root, sha256_of
 from astra.chat import Chat, Encoded
 from astra.records import Section
 from astra.training import imitation, lm_head, optimiser, weights
@@ -117,8 +117,7 @@ def name_of(lesson: Lesson, launcher: Launcher, rows: Sequence[Encoded], heldout
         for row in some:
             digest.update(array("i", row.ids).tobytes() + bytes(row.mask))
     for file in sorted(Path(lesson.base).glob("*.safetensors")):
-        with file.open("rb") as weights_file:
-            digest.update(hashlib.file_digest(weights_file, "sha256").digest())
+        digest.update(sha256_of(file))
     for module in _CODE:
         digest.update(Path(str(module.__file__)).read_bytes())
     digest.update(" ".join(f"{name} {version(name)}" for name in _PACKAGES).encode())

@@ -17,9 +17,9 @@ import torch
 from jinja2 import TemplateError
 from transformers import DynamicCache, PreTrainedModel
 
-from astra.benchmarks.journal import digest_of
 from astra.benchmarks.models import NOTHING, Answer, Draw, Local, message_of, sent_tool
 from astra.benchmarks.types import Ask, CallText, Reply, RunError
+from astra.caches import digest_of
 from astra.chat import Chat, ChatError, NotTrainable
 from astra.records import Message, Usage
 from astra.training.policy import load_policy

@@ -14,12 +14,13 @@ import torch
 
 import astra
 from astra.benchmarks.imitation import Imitation
-from astra.benchmarks.journal import Journal, digest_of
+from astra.benchmarks.journal import Journal
 from astra.benchmarks.models import Endpoint, Endpoints, Local, Model, purse_of
 from astra.benchmarks.playing import Failure, InProcess, Outcome, Sitting, Worker, journal_of, play_all, sliced
 from astra.benchmarks.process import open_worker
 from astra.benchmarks.registry import Benchmark as Package
 from astra.benchmarks.types import BenchmarkUnavailable
+from astra.caches import digest_of
 from astra.llm.loop import Loop
 from astra.llm.meter import Purse
 from astra.llm.types import Settings

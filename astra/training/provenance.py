@@ -7,7 +7,6 @@ The commit is the one whose dvc.lock holds the folder's hash: ``git log -S HASH 
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
@@ -16,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from astra.caches import digest_of_named, sha256_of
+from astra.nested import leaves
 from astra.stage import write_json
 
 PACKAGES = ("torch", "transformers", "trl", "accelerate")
@@ -42,10 +43,9 @@ def describe(
 def digest(path: Path) -> str:
     """SHA-256 of a file, or of a folder's files with their names; clocks and modes do not count."""
     if path.is_file():
-        with path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        return sha256_of(path).hex()
     files = sorted(one for one in path.rglob("*") if one.is_file())
-    return hashlib.sha256("".join(f"{one.relative_to(path)} {digest(one)}\n" for one in files).encode()).hexdigest()
+    return digest_of_named((str(one.relative_to(path)), one) for one in files)
 
 
 def code_digest() -> str:
@@ -56,8 +56,7 @@ def code_digest() -> str:
         loaded.append(main)
     files = {Path(file).resolve() for module in loaded if (file := getattr(module, "__file__", None))}
     root = Path(__file__).resolve().parents[2]
-    named = sorted((str(file.relative_to(root)), digest(file)) for file in files if file.is_relative_to(root))
-    return hashlib.sha256("".join(f"{name} {content}\n" for name, content in named).encode()).hexdigest()
+    return digest_of_named(sorted((str(file.relative_to(root)), file) for file in files if file.is_relative_to(root)))
 
 
 def card(origin: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
@@ -69,7 +68,7 @@ def card(origin: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         f"Trained by the stage `{origin['stage']}` of the Astra Pipeline from `{origin['base']}`. "
         "Settings, data hashes, parents and packages: `provenance.json`.", "",
         "| measured by the stage | |", "|---|---|",
-        *(f"| {name} | {value} |" for name, value in flat(figures)), "",
+        *(f"| {name} | {value} |" for name, value in leaves(figures)), "",
         "What it scores is not here: `metrics/eval.json` of the same commit has base, SFT and RL with intervals.", "",
         "```python", "from transformers import AutoModelForCausalLM, AutoTokenizer", "",
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', 'model = AutoModelForCausalLM.from_pretrained("FOLDER")',
@@ -78,11 +77,3 @@ def card(origin: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         "",
     ]  # fmt: skip
     return "\n".join(lines)
-
-
-def flat(figures: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested figures with dotted names."""
-    found: list[tuple[str, Any]] = []
-    for name, value in figures.items():
-        found += flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
-    return found

@@ -51,7 +51,10 @@ class Reinforcing(Section):
     group: int = Field(ge=2, description="Rollouts of one arena.")
     micro_batch: int = Field(ge=1, description="Rollouts a forward pass, per process; divides groups times group.")
     lr: float = Field(gt=0, description="Learning rate of AdamW (paper: 2e-6 for 14B and 32B).")
-    warmup_steps: int = Field(ge=0, description="Updates of linear warm-up; constant afterwards.")
+    warmup_steps: int = Field(ge=0, description="Updates of linear warm-up.")
+    decay_share: float = Field(
+        default=0.0, ge=0, le=1, description="Share of updates, the last ones, in which the rate falls to 0 (paper: 0)."
+    )
     temperature: float = Field(gt=0, description="Sampling temperature of rollouts.")
     clip_low: float = Field(gt=0, lt=1, description="Lower clip of the probability ratio.")
     clip_high: float = Field(gt=0, lt=1, description="Upper clip of the probability ratio.")
@@ -185,7 +188,7 @@ def _config(how: Reinforcing, max_response_tokens: int, folder: Path, seed: int,
         max_completion_length=max_response_tokens,
         temperature=how.temperature,
         learning_rate=how.lr,
-        lr_scheduler_type="constant_with_warmup",
+        **_rate(how),
         warmup_steps=how.warmup_steps,
         beta=0.0,
         loss_type="dapo",
@@ -209,6 +212,17 @@ def _config(how: Reinforcing, max_response_tokens: int, folder: Path, seed: int,
         ddp_timeout=7200,
         **engine,
     )
+
+
+def _rate(how: Reinforcing) -> dict[str, Any]:
+    """How the learning rate goes on behind the warm-up."""
+    n_decay = min(round(how.updates * how.decay_share), how.updates - how.warmup_steps)
+    if n_decay <= 0:
+        return {"lr_scheduler_type": "constant_with_warmup"}
+    return {
+        "lr_scheduler_type": "warmup_stable_decay",
+        "lr_scheduler_kwargs": {"num_decay_steps": n_decay, "decay_type": "linear", "min_lr_ratio": 0.0},
+    }
 
 
 class _Watch(TrainerCallback):  # type: ignore[misc]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from astra.benchmarks.journal import Journal, digest_of
+from astra.benchmarks.journal import Journal
+from astra.caches import digest_of
 
 
 def test_what_was_added_is_there_for_the_next_process(tmp_path):

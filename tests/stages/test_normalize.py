@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from astra.distinct import distinct, without_copies
 from astra.formats import FoundServer
 from astra.live import Notes
 from astra.records import Reject, Server, Source, ToolSpec
 from astra.stage import StageError, read_records
-from stages.normalize import CONTRACT, Found, Params, distinct, documents, keep, main, without_copies
+from stages.normalize import CONTRACT, Found, Params, documents, keep, main
 from tests.formats.documents import DOCUMENTS
 
 FAKE = str(Path(__file__).parents[1] / "fake_mcp_server.py")
@@ -228,7 +229,8 @@ def copied(mode: str, *others: FoundServer):
         Found(server, Source(format="mcp", uri=f"{server.name}.json", revision="r", licence="MIT"), Notes())
         for server in (one, *others)
     ]
-    return without_copies([server for place in places for server in keep(place, params).servers], params, {})
+    servers = [server for place in places for server in keep(place, params).servers]
+    return without_copies(servers, params.duplicates, params.min_tools, {})
 
 
 TWO = FoundServer("two", "Two", "", "t", None, (

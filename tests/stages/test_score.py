@@ -17,6 +17,7 @@ from astra.llm.errors import EndpointUnavailable
 from astra.llm.types import Completion, ModelParams, Request
 from astra.prompts import render
 from astra.records import FunctionCall, LateTools, Message, Scorecard, Task, ToolCall, ToolSpec, Trajectory, Usage
+from astra.scorecards import Unjudged, places
 from astra.stage import read_records, write_records
 from tests.llm.clients import client_of
 
@@ -205,7 +206,7 @@ def test_a_call_that_nothing_answers_did_not_succeed():
 def test_a_conversation_in_which_the_assistant_says_nothing_is_a_reject():
     judge = Judge(builtin_client(), MODEL, 1, 1)
     ((_, outcome),) = stage.score([trajectory()], {"task": PLAIN}, judge, PARAMS)
-    assert isinstance(outcome, stage.Unjudged)
+    assert isinstance(outcome, Unjudged)
     assert outcome.reason == "nothing_applies"
     assert "the assistant says nothing" in outcome.detail
 
@@ -230,7 +231,7 @@ def test_a_trajectory_to_which_no_dimension_applies_is_a_reject():
     (_, outcome), (_, other) = stage.score(
         [trajectory(said("Hello.")), trajectory(*GOOD)], {"task": stage.Brief()}, judge, params
     )
-    assert isinstance(outcome, stage.Unjudged)
+    assert isinstance(outcome, Unjudged)
     assert outcome.reason == "nothing_applies"
     assert isinstance(other, Scorecard)
 
@@ -358,8 +359,8 @@ def test_with_several_user_turns_first_turns_and_answers_are_all_judged():
         turn(4, "Next: city population of London.", "city_population", "London"), result(4, '{"result": 8866180}'),
         said("The answer is 8866180."),
     )  # fmt: skip
-    assert [one.message for one in stage.places(several, ["QU"])] == [2, 8]
-    assert [one.message for one in stage.places(several, ["FA"])] == [6, 10]
+    assert [one.message for one in places(several, ["QU"])] == [2, 8]
+    assert [one.message for one in places(several, ["FA"])] == [6, 10]
     card = judged(several)
     assert {name: dimension(card, name) for name in card.dimensions} == dict.fromkeys(ALL, 1.0)
 
@@ -580,7 +581,7 @@ def test_a_judge_that_fails_is_a_reject_and_leaves_the_other_scores_as_they_are(
     judge = Judge(client_of(Flaky({"Yours, B."})), MODEL, 1, 1)
     first, second = (outcome for _, outcome in stage.score(both, {"task": stage.Brief()}, judge, PARAMS))
     assert first == judged(both[0])
-    assert isinstance(second, stage.Unjudged)
+    assert isinstance(second, Unjudged)
     assert second.reason == "unjudged_qu"
 
 
@@ -699,7 +700,7 @@ def test_judging_again_asks_only_for_what_gave_no_verdict(endpoint, capsys):
     first = endpoint({"Yours, B."})
     stage.main()
     assert list(cards()) == ["t0", "t1", "t3"]
-    n_places, before = len(stage.places(trajectory(*GOOD), PARAMS.dimensions)), cards()
+    n_places, before = len(places(trajectory(*GOOD), PARAMS.dimensions)), cards()
     assert first.n_asked == 4 * n_places
 
     still_broken = endpoint({"Yours, B."})

@@ -12,6 +12,7 @@ import torch
 
 from astra.chat import Chat
 from astra.training.policy import load_policy
+from astra.training.rows import Row, set_apart
 from stages import sft
 from tests import benchmark_fixtures
 from tests.stages.training_run import PARAMS, arenas, lay_out, scorecard, trajectory
@@ -179,12 +180,12 @@ def test_the_model_says_where_it_comes_from(done):
 def test_attempts_at_one_question_are_on_one_side_of_the_heldout_rows():
     first, second = trajectory(1, OWN, "Spain", "Madrid"), trajectory(2, OWN, "Spain", "Madrid")
     others = [trajectory(number, f"Question {number}?", "Ghana", "Accra") for number in range(3, 60)]
-    rows = [(sft.Row(one.id, "imitation", one.messages, one.tools), None) for one in (first, second, *others)]
+    rows = [(Row(one.id, "imitation", one.messages, one.tools), None) for one in (first, second, *others)]
     for seed in range(8):
-        learned, heldout = sft.set_apart(rows, 0.4, seed)
+        learned, heldout = set_apart(rows, 0.4, seed)
         assert len(learned) + len(heldout) == len(rows)
         assert heldout
         sides = [{row.id for row, _ in side} for side in (learned, heldout)]
         assert any({first.id, second.id} <= side for side in sides)
-    assert sft.set_apart(rows, 0.0, 1) == (rows, [])
-    assert sft.set_apart(rows[:1], 0.49, 5)[0]
+    assert set_apart(rows, 0.0, 1) == (rows, [])
+    assert set_apart(rows[:1], 0.49, 5)[0]

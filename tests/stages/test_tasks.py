@@ -8,13 +8,17 @@ import json
 import pytest
 
 import stages.tasks as stage
+from astra.encoder import open_encoder
 from astra.judge import JudgeFailed
+from astra.likeness import without_duplicates, without_near_duplicates
 from astra.llm import TRANSPORTS, builtin_client
 from astra.llm.builtin import BuiltinTransport
 from astra.llm.errors import EndpointUnavailable, RequestRefused
 from astra.llm.reply import ReplyInvalid
 from astra.llm.types import Completion, ModelParams, Request
 from astra.records import Binding, Chain, Reject, Stated, Task, Usage, UserTurn, Verdict
+from astra.rewriting import KINDS, read_personas
+from astra.servers import pool
 from astra.stage import StageError, read_records, write_records
 from stages import chains, graph
 from tests.llm.clients import client_of
@@ -110,7 +114,7 @@ def test_a_rewriting_that_changes_nothing_is_a_reject():
 
 
 def test_the_same_question_twice_on_a_server_is_a_duplicate():
-    first, second, third = stage.without_duplicates([task(), task("please find a ROUTE."), task(server_ids=("other",))])
+    first, second, third = without_duplicates([task(), task("please find a ROUTE."), task(server_ids=("other",))])
     assert isinstance(first, Task)
     assert isinstance(second, stage.Refusal)
     assert second.reason == "duplicate"
@@ -355,8 +359,8 @@ def test_a_task_that_says_nearly_the_same_for_the_same_tools_is_a_near_duplicate
     far = task("What sails from Oban at dawn?", id="task-5")
     every = [first, second, other_tools, other_kind, far]
     usual = [f"I need you to please do job {n} with a port" for n in range(30)]
-    encoder = stage.open_encoder("builtin", [*usual, *(one.question for one in every)])
-    sifted = list(stage.without_near_duplicates(every, encoder, 0.9))
+    encoder = open_encoder("builtin", [*usual, *(one.question for one in every)])
+    sifted = list(without_near_duplicates(every, encoder, 0.9))
     assert [one.reason for one in sifted if isinstance(one, stage.Refusal)] == ["near_duplicate"]
     assert isinstance(sifted[1], stage.Refusal)
     assert first.id in sifted[1].detail
@@ -372,7 +376,7 @@ def test_a_chain_s_shape_says_which_step_uses_which():
 def test_a_task_over_two_servers_shows_both_and_leaves_out_names_that_clash():
     clash = TABLES.tools[0].model_copy(update={"name": "get_weather"})
     both = (FERRY, TABLES.model_copy(update={"tools": (*TABLES.tools, clash)}))
-    names = [tool.name for tool in stage.pool(both, ("find_routes", "airport_city"))]
+    names = [tool.name for tool in pool(both, ("find_routes", "airport_city"))]
     assert "get_weather" not in names
     assert {"find_routes", "airport_city"} <= set(names)
     chain = Chain(
@@ -402,7 +406,7 @@ def test_the_stage_gives_both_origins_and_all_augmentations_and_repeats_byte_for
     tasks = list(read_records("data/tasks/tasks.jsonl", Task))
     assert {one.origin for one in tasks} == {"chain", "server"}
     assert {one.augmentation for one in tasks} == {"none", "diversity", "complexity", "persona"}
-    assert {one.kind for one in tasks} == {"plain", *stage.KINDS}
+    assert {one.kind for one in tasks} == {"plain", *KINDS}
     assert {one.server_ids[0] for one in tasks} == {FERRY.id, TABLES.id, LONELY.id}
     ids = {one.id for one in tasks}
     assert len(ids) == len(tasks)
@@ -447,7 +451,7 @@ def test_a_stage_that_stops_for_its_judge_leaves_what_was_refused_with_the_reaso
 
 
 def test_the_committed_personas_are_read():
-    assert len({one.who for one in stage.read_personas()}) >= 10
+    assert len({one.who for one in read_personas()}) >= 10
 
 
 @pytest.mark.parametrize(
@@ -467,5 +471,5 @@ def test_the_committed_personas_are_read():
 def test_a_personas_file_that_cannot_be_used_is_named_with_its_place(tmp_path, text, says):
     (tmp_path / "personas.yaml").write_text(text)
     with pytest.raises(StageError, match="personas.yaml") as error:
-        stage.read_personas(tmp_path / "personas.yaml")
+        read_personas(tmp_path / "personas.yaml")
     assert says in str(error.value)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from astra.conversations import Figures, check_refusals, without_repetitions
 from astra.environments.faults import FAULTS
 from astra.live import LiveConfigInvalid
 from astra.llm import Completion, EndpointUnavailable, Request, RequestRefused
@@ -17,15 +18,12 @@ from astra.records import Message, Reject, Server, Source, Task, ToolSpec, Traje
 from astra.stage import StageError, read_records, write_records
 from stages.trajectories import (
     CONTRACT,
-    Figures,
     Params,
-    check_refusals,
     known_servers,
     live_servers,
     main,
     offered_tools,
     system_prompt,
-    without_repetitions,
 )
 from tests.llm.clients import client_of, settings
 

@@ -63,6 +63,7 @@ PARAMS: dict[str, Any] = {
         "start": "sft",
         "control": True,
         "reward": "f1",
+        "unfinished": "zero",
         "engine": "hf",
         "vllm": {
             "place": "server", "sync": "folder", "exchange": "/dev/shm/astra-weights", "concurrency": 4, "timeout_s": 30,

@@ -7,7 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from astra.training.filling import Filler, Filling, FillingExhausted, RolloutsLost, Scored, counts, has_spread
+from astra.training.filling import (
+    Filler,
+    Filling,
+    FillingExhausted,
+    RolloutsLost,
+    Scored,
+    counts,
+    has_spread,
+    score,
+)
 
 SETTING = Filling(
     enabled=True, delta=0.05, max_rounds=4, on_exhausted="error", max_age=1, max_waiting=8, max_failed=0.2
@@ -185,3 +194,22 @@ def test_a_filler_that_is_put_back_goes_on_as_if_nothing_had_happened():
     found, _ = other.fill(1, Script(*script[2:4]))
     assert rewards(found) == rewards(expected)
     assert (other.stream.next, len(other.waiting)) == (one.stream.next, len(one.waiting))
+
+
+@pytest.mark.parametrize(
+    ("stop", "unfinished", "worth"),
+    [("answered", "zero", 0.75), ("max_turns", "zero", 0.75), ("truncated", "zero", 0.0), ("truncated", "scored", 0.75),
+     ("failed", "zero", None)],
+)  # fmt: skip
+def test_an_episode_that_was_cut_is_worth_nothing_or_its_calls_and_a_failed_one_has_no_reward(stop, unfinished, worth):
+    episode = SimpleNamespace(stop=stop, failed=stop == "failed", tally=(3, 4))
+    assert score(episode, lambda solved, required: solved / required, unfinished).reward == worth
+
+
+def test_finished_episodes_gain_where_those_beside_them_are_cut():
+    group = [
+        score(SimpleNamespace(stop=stop, failed=False, tally=(1.0,)), lambda worth: worth, "zero")
+        for stop in ("answered", "truncated")
+    ]
+    assert counts(group, 0.05)
+    assert group[0].reward > group[1].reward

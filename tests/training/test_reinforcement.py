@@ -106,6 +106,20 @@ def test_every_update_is_played_with_the_weights_before_it(tmp_path):
     assert not torch.equal(game.weights[-1], model.get_input_embeddings().weight)
 
 
+def test_the_rate_falls_to_nothing_over_the_last_share_of_updates(tmp_path):
+    chat = new_chat()
+
+    def rates(share: float) -> list[float]:
+        how = HOW.model_copy(update={"updates": 6, "warmup_steps": 1, "decay_share": share})
+        game = Game(new_tiny(chat), chat)
+        player = player_of(game, how)
+        reinforce(new_tiny(chat), game.engine, chat, player, how, 12, tmp_path / str(share), 0)
+        return [one["learning_rate"] / how.lr for one in player.practice.log]
+
+    assert rates(0.5) == pytest.approx([0, 1, 1, 1, 2 / 3, 1 / 3])
+    assert rates(0.0) == pytest.approx([0, 1, 1, 1, 1, 1])
+
+
 def test_two_runs_give_the_same_weights(tmp_path):
     one, _, _ = train(tmp_path / "1", updates=3)
     other, _, _ = train(tmp_path / "2", updates=3)

@@ -10,9 +10,9 @@ import pytest
 from astra.chat import Chat
 from astra.chat.chat import spans_of
 from astra.records import FunctionCall, Message, ToolCall
+from astra.training.rows import write_rows
 from astra.training.samples import drafts, fit, is_split, make
 from astra.training.shortening import shorten
-from stages import sft
 from tests.test_chat import TOOL, new_chat
 from tests.test_hard_cases_chat import ONLY_LAST, TEMPLATES, THOUGHTFUL, encoded, tokenizer
 
@@ -114,7 +114,7 @@ def test_a_template_that_drops_every_thought_trains_none_of_them_and_says_so():
 
 def test_parent_and_turn_are_in_the_rows_that_are_written(tmp_path):
     _, _, kept = encoded(new_chat(), [LOOP[:2]], split="always")
-    sft.write_rows(tmp_path / "rows.parquet", kept)
+    write_rows(tmp_path / "rows.parquet", kept)
     frame = pd.read_parquet(tmp_path / "rows.parquet")
     assert frame[["id", "parent", "turn"]].values.tolist() == [["row1:turn1", "row1", 1]]
 
