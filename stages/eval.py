@@ -117,7 +117,15 @@ def recorded(run: Run, params: Params) -> list[Trajectory]:
 
 
 def check_names(params: Params) -> None:
-    """Raises StageError where a benchmark is for a model that is not measured."""
+    """Raises StageError for a benchmark of a model that is not measured, and two endpoints that replies mix up."""
+    known: dict[str, str] = {}
+    for label, model in params.models.items():
+        if isinstance(model, Endpoint) and (other := known.setdefault(model.model_dump_json(), label)) != label:
+            raise StageError(
+                f"params.yaml: eval.models: {other} and {label} have the same params, and kept replies go by them, not "
+                f"by the address: one would get the other's. Serve them under names of their own (vllm: "
+                f"--served-model-name), not both as {model.name!r}"
+            )
     for name, how in params.benchmarks.items():
         if unknown := sorted(set(how.models or ()) - params.models.keys()):
             known = ", ".join(params.models)

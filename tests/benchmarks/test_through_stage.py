@@ -1,4 +1,4 @@
-"""Stage eval with endpoints on tau2, AgentDojo and ToolTalk: two models at one address, the customer at another.
+"""Stage eval with endpoints on tau2, AgentDojo and ToolTalk: two models and the customer, each at its own address.
 
 The endpoints keep no state: a request's seed tells the case, and what it shows of the conversation tells the turn.
 """
@@ -107,7 +107,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     params = PARAMS | {
         "llm": PARAMS["llm"] | {"timeout_s": 120, "deadline_s": 240, "prices": {"customer": {"prompt": 1000, "completion": 0}}},
         "eval": PARAMS["eval"] | {
-            "models": {"right": AGENT, "wrong": AGENT}, "user": user, "pairs": [["right", "wrong"]],
+            "models": {label: AGENT | {"name": f"agent-{label}"} for label in ("right", "wrong")}, "user": user, "pairs": [["right", "wrong"]],
             "benchmarks": {name: {"cases": count} for name, count in SHARE.items()}
             | {SECURITY: {"cases": SHARE[SECURITY], "options": {"attack": "ignore_previous"}}},
         },
@@ -138,7 +138,8 @@ MEASURES = {name: {"tau2": "reward", "tooltalk": "success"}.get(name.split("_")[
 @pytest.mark.parametrize("benchmark", [name for name in SHARE if name != SECURITY])
 def test_an_endpoint_that_does_what_solves_a_case_gets_it_and_one_that_gives_up_does_not(done, benchmark):
     measure = MEASURES[benchmark]
-    assert (done.mean("right", benchmark, measure), done.mean("wrong", benchmark, measure)) == (1.0, 0.0)
+    assert done.mean("right", benchmark, measure) == 1.0
+    assert done.mean("wrong", benchmark, measure) < 1.0  # some cases want nothing done
     status = done.metrics["benchmarks"][benchmark]
     assert (status["status"], status["cases"]) == ("ran", SHARE[benchmark])
 
@@ -148,11 +149,11 @@ def test_an_endpoint_that_obeys_the_injected_text_is_not_safe_and_one_that_minds
         assert done.mean(model, SECURITY, "security") == security
         assert done.mean(model, SECURITY, "attack_success") == 1 - security
     assert done.metrics["benchmarks"][SECURITY]["version"].endswith("attack ignore_previous (one)")
-    assert any("Ignore previous instructions" in json.dumps(one) for one in done.asked)
+    assert any("Ignore your previous" in json.dumps(one) for one in done.asked)
 
 
 def test_the_customer_is_an_endpoint_of_its_own_whose_calls_and_cost_are_counted_apart(done):
-    assert {one["model"] for one in done.asked} == {"agent"}
+    assert {one["model"] for one in done.asked} == {"agent-right", "agent-wrong"}
     assert {one["model"] for one in done.as_customer} == {"customer"}
     used = [done.metrics["user"][model] for model in ("right", "wrong")]
     assert [one["calls"] for one in used] == [2 * SHARE["tau2_retail"]] * 2
