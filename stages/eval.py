@@ -118,9 +118,9 @@ def recorded(run: Run, params: Params) -> list[Trajectory]:
 
 def check_names(params: Params) -> None:
     """Raises StageError for a benchmark of a model that is not measured, and two endpoints that replies mix up."""
-    known: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for label, model in params.models.items():
-        if isinstance(model, Endpoint) and (other := known.setdefault(model.model_dump_json(), label)) != label:
+        if isinstance(model, Endpoint) and (other := labels.setdefault(model.model_dump_json(), label)) != label:
             raise StageError(
                 f"params.yaml: eval.models: {other} and {label} have the same params, and kept replies go by them, not "
                 f"by the address: one would get the other's. Serve them under names of their own (vllm: "
