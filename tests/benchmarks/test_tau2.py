@@ -131,9 +131,14 @@ def test_a_broken_model_solves_nothing_of_telecom(worker, broken):
 
 
 @pytest.mark.slow
-def test_wrong_arguments_solve_only_telecom_cases_whose_actions_take_none(worker):
+def test_wrong_arguments_solve_only_telecom_cases_where_none_are_compared(worker):
     found = verdicts(worker, cases(worker, "telecom_solo"), lambda case: alone(case, misspelt))
-    without = [one for one in found if not any(action["arguments"] for action in gold(one)["actions"])]
+    # a transfer to a person is right whatever its summary says
+    without = [
+        one
+        for one in found
+        if not any(action["arguments"] and action["compare_args"] != [] for action in gold(one)["actions"])
+    ]
     assert {one for one, verdict in found.items() if verdict.scores["reward"]} <= set(without)
     names = cases(worker, "retail")[::4]
     idle_ones = verdicts(worker, names, idle)
