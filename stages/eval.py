@@ -59,7 +59,9 @@ class Slice(Section):
     temperature: float | None = Field(default=None, ge=0, le=2, description="Null: what the model has.")
     top_p: float | None = Field(default=None, gt=0, le=1)
     options: dict[str, Any] = Field(default={}, description="Of its worker, e.g. attack or path.")
-    models: tuple[str, ...] | None = Field(default=None, description="Which of eval.models play it; null: all.")
+    models: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Which of eval.models play it; null: all."
+    )
 
 
 class Params(Section):

@@ -242,6 +242,11 @@ def check(run: Run, params: Params) -> None:
         raise StageError(f"params.yaml: rl.reward: {params.reward!r}, rewards are: {', '.join(REWARDS)}")
     if (params.grpo.groups * params.grpo.group) % params.grpo.micro_batch:
         raise StageError("params.yaml: rl.grpo.micro_batch must divide rl.grpo.groups times rl.grpo.group")
+    if params.grpo.warmup_steps >= params.grpo.updates:
+        raise StageError(
+            f"params.yaml: rl.grpo.warmup_steps: {params.grpo.warmup_steps} of {params.grpo.updates} updates, so the "
+            f"learning rate would never be reached; take fewer, or more rl.grpo.updates"
+        )
     run.need_folders("base", "model")
     if read_report(run.path("decontamination")) is None:
         raise StageError(f"{run.path('decontamination')}: no such file. Run the stage that writes it: dvc repro sft")

@@ -21,7 +21,7 @@ SMALL = {
     "decompose": {"questions": {"train": 60, "heldout": 24, "heldout_entities": 8, "heldout_tools": 8}},
     "sft": {"demonstrations": {"count": 160}, "max_length": 400},
     "rl": {
-        "grpo": {"updates": 2, "groups": 2, "group": 4, "micro_batch": 8},
+        "grpo": {"updates": 2, "groups": 2, "group": 4, "micro_batch": 8, "warmup_steps": 0},
         "filling": {"max_rounds": 2, "on_exhausted": "pad"},
         "rollouts_every": 1,
     },

@@ -53,7 +53,10 @@ class Reinforcing(Section):
     lr: float = Field(gt=0, description="Learning rate of AdamW (paper: 2e-6 for 14B and 32B).")
     warmup_steps: int = Field(ge=0, description="Updates of linear warm-up.")
     decay_share: float = Field(
-        default=0.0, ge=0, le=1, description="Share of updates, the last ones, in which the rate falls to 0 (paper: 0)."
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of updates, the last ones, in which the rate falls to 0, the warm-up apart (paper: 0).",
     )
     temperature: float = Field(gt=0, description="Sampling temperature of rollouts.")
     clip_low: float = Field(gt=0, lt=1, description="Lower clip of the probability ratio.")

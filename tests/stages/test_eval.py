@@ -167,6 +167,7 @@ def test_a_split_without_arenas_is_named(tmp_path, monkeypatch, capsys):
     [
         ({"benchmarks": {"bfcl_v5_*": {}}}, ("'bfcl_v5_*' fits no benchmark", "bfcl_v4_multi_turn_base")),
         ({"benchmarks": {"arenas": {"models": ["mine"]}}}, ("no ['mine']", "eval.models has: m")),
+        ({"benchmarks": {"arenas": {"models": []}}}, ("arenas.models", "at least 1 item")),
         ({"models": {"old": ENDPOINT, "new": ENDPOINT}}, ("new and old have the same params", "--served-model-name")),
         ({"models": {"m": {"transport": "local", "name": "models/typo", "max_tokens": 8, "context": 512}}},
          ("models/typo: no such folder",)),

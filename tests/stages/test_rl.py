@@ -101,10 +101,19 @@ def test_an_unknown_reward_names_those_that_there_are(trained, monkeypatch, caps
     assert "rl.reward: 'fame', rewards are: f1, recall, precision, f1_answer, cost, safety" in capsys.readouterr().err
 
 
-def test_a_batch_that_does_not_divide_is_refused_before_anything_is_sampled(trained, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"micro_batch": 3}, "rl.grpo.micro_batch must divide"),
+        ({"warmup_steps": 2}, "rl.grpo.warmup_steps: 2 of 2 updates"),
+    ],
+)
+def test_a_batch_or_warm_up_that_does_not_fit_is_refused_before_anything_is_sampled(
+    trained, monkeypatch, capsys, change, words
+):
     with pytest.raises(SystemExit):
-        run(trained, monkeypatch, grpo=PARAMS["rl"]["grpo"] | {"micro_batch": 3})
-    assert "rl.grpo.micro_batch must divide" in capsys.readouterr().err
+        run(trained, monkeypatch, grpo=PARAMS["rl"]["grpo"] | change)
+    assert words in capsys.readouterr().err
 
 
 def test_rewards_without_spread_stop_the_stage_where_padding_is_not_wanted(trained, monkeypatch, capsys):
