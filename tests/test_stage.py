@@ -14,6 +14,7 @@ from pydantic import Field
 
 from astra.records import Reject, Section, Task
 from astra.stage import BadParams, BadRecord, Contract, Run, StageError, load_params, read_records, write_records
+from tests.terminal import Terminal
 
 
 class Params(Section):
@@ -282,11 +283,6 @@ def test_an_estimate_reads_and_counts_and_writes_nothing(workspace, capsys):
     assert not (workspace / "data").exists()
     assert not (workspace / "metrics").exists()
     assert capsys.readouterr().err == "3 calls\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.mark.parametrize(("stderr", "shown"), [(Terminal, True), (io.StringIO, False)])

@@ -9,11 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from astra.training.progress import Bar
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+from tests.terminal import Terminal
 
 
 def trained(bar: Bar, start: int, end: int, first_rank: bool = True) -> None:

@@ -79,19 +79,24 @@ def test_greedy_episodes_are_what_generate_gives_whatever_the_padding(engine):
         assert one.ids == alone
 
 
+def check_log_probabilities(engine, prompt, one) -> None:
+    """An episode's log-probabilities are those of one forward pass over all of it."""
+    whole = torch.tensor([prompt + one.ids])
+    logprobs = engine.model(whole).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+    for place, (token, sampled, logprob) in enumerate(zip(one.ids, one.mask, one.logprobs, strict=True)):
+        if sampled and token != engine.end:  # the end is forced on by the double
+            assert logprobs[place, token].item() == pytest.approx(logprob, abs=2e-4)
+        if not sampled:
+            assert logprob == 0.0
+
+
 def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
     chatty = HFEngine(Ender(engine.model, engine.end), engine.end, engine.pad)
     results = Results(2)
     played = chatty.play(PROMPTS, results, greedy(temperature=1.0, seed=5))
     for prompt, one in zip(PROMPTS, played, strict=True):
         assert 0 in one.mask
-        whole = torch.tensor([prompt + one.ids])
-        logprobs = engine.model(whole).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
-        for place, (token, sampled, logprob) in enumerate(zip(one.ids, one.mask, one.logprobs, strict=True)):
-            if sampled and token != engine.end:  # the end is forced on by the double
-                assert logprobs[place, token].item() == pytest.approx(logprob, abs=2e-4)
-            if not sampled:
-                assert logprob == 0.0
+        check_log_probabilities(engine, prompt, one)
 
 
 def test_what_was_sampled_is_kept_and_results_are_marked_as_not_sampled(engine):
@@ -163,11 +168,7 @@ def test_prompts_of_a_group_are_read_once_and_its_episodes_still_differ(engine):
     assert reader.widths[1] == (8, 1)
     assert len({tuple(one.ids) for one in played[:4]}) > 1
     for prompt, one in zip(grouped, played, strict=True):
-        whole = torch.tensor([prompt + one.ids])
-        logprobs = engine.model(whole).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
-        for place, (token, sampled, logprob) in enumerate(zip(one.ids, one.mask, one.logprobs, strict=True)):
-            if sampled and token != engine.end:
-                assert logprobs[place, token].item() == pytest.approx(logprob, abs=2e-4)
+        check_log_probabilities(engine, prompt, one)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
